@@ -1,0 +1,332 @@
+/* Making, breaking and freeing communicators, and what they keep between calls. */
+#include "collectives/comm.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cpu.h"
+#include "base/environment.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/status.h"
+
+#define TIMEOUT_DEFAULT 600.0
+
+qcclResult_t qccl_comm_usable(const struct qcclComm *comm, const char *call)
+{
+    CHECK_ARG(comm, "%s: the communicator is NULL", call);
+    int broken = atomic_load(&comm->broken);
+    if (!broken)
+        return qcclSuccess;
+    const char *why = *comm->broken_sentence ? comm->broken_sentence : "qcclCommAbort was called";
+    return qccl_fail((qcclResult_t)broken, "%s: the communicator is broken: %s", call, why);
+}
+
+qcclResult_t qccl_comm_break(struct qcclComm *comm, qcclResult_t error)
+{
+    const qcclTransport_t *mover = &comm->transport.mover;
+    int none = qcclSuccess;
+    if (atomic_compare_exchange_strong(&comm->broken, &none, (int)error))
+        strncpy(comm->broken_sentence, qccl_last_error(), sizeof comm->broken_sentence - 1);
+    qccl_log(QCCL_LOG_WARN, mover->rank, "the communicator is broken: %s", qccl_last_error());
+    if (mover->abort)
+        mover->abort(mover->context);
+    char sentence[sizeof comm->broken_sentence];
+    strncpy(sentence, qccl_last_error(), sizeof sentence - 1);
+    sentence[sizeof sentence - 1] = 0;
+    mover->wait(mover->context, 0); /* so that no buffer is in use any more */
+    return qccl_fail(error, "%s", sentence);
+}
+
+/* ------------------------------------------------------------------ configuration */
+
+static qcclResult_t read_config(const qcclConfig_t *given, qcclConfig_t *config)
+{
+    *config = (qcclConfig_t)QCCL_CONFIG_INITIALIZER;
+    if (!given)
+        return qcclSuccess;
+    CHECK_ARG(given->size >= sizeof given->size && given->size <= 4096,
+              "config.size is %zu; set it to sizeof(qcclConfig_t) = %zu", given->size, sizeof *given);
+    memcpy(config, given, given->size < sizeof *given ? given->size : sizeof *given);
+    return qcclSuccess;
+}
+
+/* "0,0,1,1": one number a rank. */
+static qcclResult_t parse_nodes(const char *text, int *nodes, int nranks)
+{
+    const char *at = text;
+    for (int r = 0; r < nranks; r++) {
+        char *end;
+        long node = strtol(at, &end, 10);
+        bool last = r + 1 == nranks;
+        CHECK_ARG(end != at && node >= 0 && node < 1 << 30 && *end == (last ? 0 : ','),
+                  "QCCL_NODES=\"%.200s\" is no list of %d node numbers (see \"%.20s\")", text, nranks,
+                  at);
+        nodes[r] = (int)node;
+        at = end + 1;
+    }
+    return qcclSuccess;
+}
+
+static qcclResult_t set_nodes(struct qcclComm *comm, const qcclConfig_t *config)
+{
+    const char *text = qccl_env_text("QCCL_NODES");
+    const int *from = config->nodes ? config->nodes : comm->transport.nodes;
+    int nranks = qccl_nranks(comm);
+    if (!config->nodes && text)
+        return parse_nodes(text, comm->nodes, nranks);
+    for (int r = 0; from && r < nranks; r++) {
+        CHECK_ARG(from[r] >= 0, "config.nodes[%d] is %d; node numbers begin at 0", r, from[r]);
+        comm->nodes[r] = from[r];
+    }
+    return qcclSuccess;
+}
+
+static qcclResult_t configure(struct qcclComm *comm, const qcclConfig_t *given)
+{
+    qcclConfig_t config;
+    RETURN_IF_FAILED(read_config(given, &config));
+    const char *policy = config.policy ? config.policy : qccl_env_text("QCCL_POLICY");
+    RETURN_IF_FAILED(qccl_policy_parse(policy ? policy : QCCL_DEFAULT_POLICY, &comm->policy));
+    comm->seed = config.seed;
+    if (!config.seed)
+        RETURN_IF_FAILED(qccl_env_u64("QCCL_SEED", &comm->seed));
+    comm->timeout = config.timeout;
+    if (config.timeout == 0) {
+        comm->timeout = TIMEOUT_DEFAULT;
+        RETURN_IF_FAILED(qccl_env_seconds("QCCL_TIMEOUT", &comm->timeout));
+    }
+    uint64_t chunk = CHUNK_DEFAULT;
+    RETURN_IF_FAILED(qccl_env_u64("QCCL_CHUNK", &chunk));
+    CHECK_ARG(chunk >= 1 && chunk <= 1u << 30, "QCCL_CHUNK=%llu is not in 1..2^30",
+              (unsigned long long)chunk);
+    comm->chunk_elems = chunk;
+    comm->check = qccl_env_flag("QCCL_CHECK");
+    comm->stats_wanted = qccl_env_flag("QCCL_STATS");
+    return set_nodes(comm, &config);
+}
+
+/* ------------------------------------------------------------------ life */
+
+void qccl_comm_forget_plans(struct qcclComm *comm)
+{
+    for (int i = 0; i < PLANS_CACHED; i++) {
+        qccl_plan_free(comm->plans[i]);
+        comm->plans[i] = NULL;
+    }
+}
+
+static void free_comm(struct qcclComm *comm)
+{
+    qccl_comm_forget_plans(comm);
+    qccl_feedback_clear(&comm->feedback);
+    qccl_free(comm->parts);
+    qccl_free(comm->messages);
+    qccl_free(comm->workspace);
+    qccl_free(comm->nodes);
+    qccl_free(comm);
+}
+
+static struct qcclComm *new_comm(const struct transport *transport)
+{
+    struct qcclComm *comm = qccl_alloc(1, sizeof *comm);
+    if (!comm)
+        return NULL;
+    comm->transport = *transport;
+    comm->timeout = TIMEOUT_DEFAULT;
+    comm->nodes = qccl_alloc((size_t)transport->mover.nranks, sizeof *comm->nodes);
+    if (comm->nodes)
+        return comm;
+    qccl_free(comm);
+    return NULL;
+}
+
+void qccl_comm_log_config(const struct qcclComm *comm)
+{
+    char policy[QCCL_POLICY_MAX];
+    if (!qccl_log_wants(QCCL_LOG_INFO) ||
+        qccl_policy_print(&comm->policy, policy, sizeof policy) != qcclSuccess)
+        return;
+    qccl_log(QCCL_LOG_INFO, qccl_rank(comm), "rank %d of %d, node %d, kernels %s, seed %llu, policy \"%s\"",
+             qccl_rank(comm), qccl_nranks(comm), comm->nodes[qccl_rank(comm)],
+             qccl_cpu_name(qccl_cpu_level()), (unsigned long long)comm->seed, policy);
+}
+
+/* A rank whose own configuration is wrong still takes part in the comparison, so that the others learn of it. */
+static qcclResult_t compare_configs(struct qcclComm *comm, qcclResult_t own)
+{
+    struct record record = {""};
+    if (own == qcclSuccess)
+        qccl_describe_config(comm, &record);
+    else
+        snprintf(record.text, sizeof record.text, "configuration=wrong on this rank: %.600s",
+                 qccl_last_error());
+    char sentence[640];
+    snprintf(sentence, sizeof sentence, "%s", qccl_last_error());
+    qcclResult_t agreed = qccl_agree(comm, "configurations", &record);
+    return own == qcclSuccess ? agreed : qccl_fail(own, "%s", sentence);
+}
+
+qcclResult_t qccl_comm_create(qcclComm_t *comm, const struct transport *transport,
+                              const qcclConfig_t *config, bool compare)
+{
+    const qcclTransport_t *mover = &transport->mover;
+    struct qcclComm *made = new_comm(transport);
+    if (!made) {
+        if (compare && mover->abort)
+            mover->abort(mover->context);
+        return qccl_fail(qcclOutOfMemory, "no memory for a communicator");
+    }
+    qcclResult_t result = configure(made, config);
+    if (compare && mover->nranks > 1)
+        result = compare_configs(made, result);
+    if (result != qcclSuccess) {
+        free_comm(made);
+        return result;
+    }
+    made->transport.nodes = NULL; /* copied */
+    qccl_comm_log_config(made);
+    *comm = made;
+    return qcclSuccess;
+}
+
+static void close_transport(const struct transport *transport)
+{
+    if (transport->mover.close)
+        transport->mover.close(transport->mover.context);
+}
+
+/* Puts a wrapped error in front of nothing: every rank's communicator, or none. */
+static qcclResult_t create_thread_comms(qcclComm_t *made, const struct transport *transports,
+                                        int nranks, const qcclConfig_t *config)
+{
+    for (int r = 0; r < nranks; r++) {
+        qcclResult_t result = qccl_comm_create(&made[r], &transports[r], config, false);
+        if (result == qcclSuccess)
+            continue;
+        while (r--)
+            free_comm(made[r]);
+        return result;
+    }
+    return qcclSuccess;
+}
+
+qcclResult_t qcclCommInitThreads(qcclComm_t *comms, int nranks, const qcclConfig_t *config)
+{
+    CHECK_ARG(comms, "qcclCommInitThreads: comms is NULL");
+    CHECK_ARG(nranks >= 1 && nranks <= 4096, "qcclCommInitThreads: nranks %d is not in 1..4096", nranks);
+    size_t n = (size_t)nranks;
+    struct transport *transports = qccl_alloc(n, sizeof *transports);
+    qcclComm_t *made = qccl_alloc(n, sizeof *made);
+    qcclResult_t result = qccl_fail(qcclOutOfMemory, "no memory for %d communicators", nranks);
+    if (!transports || !made)
+        goto done;
+    result = qccl_thread_movers(transports, nranks);
+    if (result != qcclSuccess)
+        goto done;
+    result = create_thread_comms(made, transports, nranks, config);
+    if (result == qcclSuccess)
+        memcpy(comms, made, n * sizeof *made);
+    for (int r = 0; result != qcclSuccess && r < nranks; r++)
+        close_transport(&transports[r]);
+done:
+    qccl_free(made);
+    qccl_free(transports);
+    return result;
+}
+
+qcclResult_t qcclCommInitTransport(qcclComm_t *comm, const qcclTransport_t *transport,
+                                   const qcclConfig_t *config)
+{
+    CHECK_ARG(comm && transport, "qcclCommInitTransport: %s is NULL", comm ? "transport" : "comm");
+    CHECK_ARG(transport->size == sizeof *transport,
+              "qcclCommInitTransport: transport.size is %zu; set it to sizeof(qcclTransport_t) = %zu",
+              transport->size, sizeof *transport);
+    CHECK_ARG(transport->isend && transport->irecv && transport->wait,
+              "qcclCommInitTransport: isend, irecv and wait are needed");
+    CHECK_ARG(transport->nranks >= 1 && transport->rank >= 0 && transport->rank < transport->nranks,
+              "qcclCommInitTransport: rank %d of %d", transport->rank, transport->nranks);
+    struct transport made = {.mover = *transport};
+    return qccl_comm_create(comm, &made, config, true);
+}
+
+qcclResult_t qcclCommDestroy(qcclComm_t comm)
+{
+    if (!comm)
+        return qcclSuccess;
+    struct transport transport = comm->transport;
+    if (comm->stats_wanted)
+        qccl_stats_print(comm);
+    free_comm(comm);
+    close_transport(&transport);
+    return qcclSuccess;
+}
+
+qcclResult_t qcclCommAbort(qcclComm_t comm)
+{
+    CHECK_ARG(comm, "qcclCommAbort: the communicator is NULL");
+    const qcclTransport_t *mover = &comm->transport.mover;
+    int none = qcclSuccess;
+    atomic_compare_exchange_strong(&comm->broken, &none, (int)qcclAborted);
+    if (mover->abort)
+        mover->abort(mover->context);
+    return qcclSuccess;
+}
+
+/* ------------------------------------------------------------------ plans and memory */
+
+static bool same_key(const struct plan_key *a, const struct plan_key *b)
+{
+    return a->collective == b->collective && a->count == b->count && a->type == b->type &&
+           a->op == b->op;
+}
+
+qcclResult_t qccl_comm_plan(struct qcclComm *comm, const struct plan_key *key, struct plan **plan)
+{
+    int at = 0;
+    while (at < PLANS_CACHED - 1 && comm->plans[at] && !same_key(&comm->plans[at]->key, key))
+        at++;
+    struct plan *found = comm->plans[at];
+    if (!found || !same_key(&found->key, key)) {
+        struct plan_layout layout = {.rank = qccl_rank(comm),
+                                     .nranks = qccl_nranks(comm),
+                                     .nodes = comm->nodes,
+                                     .chunk_elems = comm->chunk_elems};
+        RETURN_IF_FAILED(qccl_plan_build(&found, key, &layout, &comm->policy));
+        qccl_plan_free(comm->plans[at]);
+    }
+    memmove(&comm->plans[1], &comm->plans[0], (size_t)at * sizeof comm->plans[0]);
+    comm->plans[0] = found;
+    *plan = found;
+    return qcclSuccess;
+}
+
+qcclResult_t qccl_comm_reserve(struct qcclComm *comm, const struct plan *plan)
+{
+    if (comm->workspace_bytes < plan->workspace_bytes) {
+        uint8_t *larger = qccl_alloc(plan->workspace_bytes, 1);
+        if (!larger)
+            return qccl_fail(qcclOutOfMemory, "no memory for a workspace of %zu bytes",
+                             plan->workspace_bytes);
+        qccl_free(comm->workspace);
+        comm->workspace = larger;
+        comm->workspace_bytes = plan->workspace_bytes;
+    }
+    if (comm->messages_room < plan->nslots) {
+        struct message *more = qccl_alloc((size_t)plan->nslots, sizeof *more);
+        if (!more)
+            return qccl_fail(qcclOutOfMemory, "no memory to list %d messages", plan->nslots);
+        qccl_free(comm->messages);
+        comm->messages = more;
+        comm->messages_room = plan->nslots;
+    }
+    if (comm->parts_room < plan->nparts) {
+        struct part *more = qccl_alloc((size_t)plan->nparts, sizeof *more);
+        if (!more)
+            return qccl_fail(qcclOutOfMemory, "no memory to list %d parts of a sum", plan->nparts);
+        qccl_free(comm->parts);
+        comm->parts = more;
+        comm->parts_room = plan->nparts;
+    }
+    return qcclSuccess;
+}

@@ -1,0 +1,98 @@
+/* A communicator: a transport, a configuration that all ranks share, and what it keeps between calls. */
+#ifndef QCCL_COLLECTIVES_COMM_H
+#define QCCL_COLLECTIVES_COMM_H
+
+#include <stdatomic.h>
+
+#include "collectives/feedback.h"
+#include "collectives/plan.h"
+#include "collectives/transport.h"
+#include "quant/segment.h"
+
+enum { PLANS_CACHED = 64 };
+
+struct qcclComm {
+    struct transport transport;
+    int *nodes; /* node of each rank */
+    struct policy policy;
+    uint64_t seed;
+    uint32_t sequence;
+    double timeout;  /* seconds; negative: for ever */
+    bool check;      /* QCCL_CHECK=1: compare every call */
+    bool stats_wanted; /* QCCL_STATS=1: a table at the end */
+    size_t chunk_elems;
+
+    /* What broke the communicator (a qcclResult_t) and its sentence, written once. */
+    atomic_int broken;
+    char broken_sentence[512];
+
+    struct plan *plans[PLANS_CACHED]; /* most recently used first */
+    uint8_t *workspace;
+    size_t workspace_bytes;
+    struct message *messages; /* the open message of each slot */
+    int messages_room;
+    struct part *parts; /* the terms of a sum being made */
+    int parts_room;
+    struct feedback feedback;
+    qcclStats_t stats;
+    unsigned logged_reasons; /* reasons for passing a call through that the log has named already */
+};
+
+static inline int qccl_rank(const struct qcclComm *comm)
+{
+    return comm->transport.mover.rank;
+}
+
+static inline int qccl_nranks(const struct qcclComm *comm)
+{
+    return comm->transport.mover.nranks;
+}
+
+/* qcclInvalidArgument for NULL, or the error that broke the communicator with its sentence. */
+qcclResult_t qccl_comm_usable(const struct qcclComm *comm, const char *call);
+
+/* Breaks the communicator with the error of the last failed call: keeps it, logs it, tells the other ranks.  Returns error. */
+qcclResult_t qccl_comm_break(struct qcclComm *comm, qcclResult_t error);
+
+/* The cached plan of a call, built when it is not there. */
+qcclResult_t qccl_comm_plan(struct qcclComm *comm, const struct plan_key *key, struct plan **plan);
+
+void qccl_comm_forget_plans(struct qcclComm *comm);
+
+/* One line of the log that tells how the communicator is configured. */
+void qccl_comm_log_config(const struct qcclComm *comm);
+
+/* Makes workspace and messages large enough for a plan. */
+qcclResult_t qccl_comm_reserve(struct qcclComm *comm, const struct plan *plan);
+
+/* collectives/agree.c: what one rank says of its configuration or call, as text; the ranks' texts are compared. */
+enum { RECORD_BYTES = 1536 };
+struct record {
+    char text[RECORD_BYTES];
+};
+/* Exchanges records; qcclMismatch on every rank where two differ, the sentence naming the first difference. */
+qcclResult_t qccl_agree(struct qcclComm *comm, const char *what, const struct record *own);
+/* The record of the whole configuration. */
+void qccl_describe_config(const struct qcclComm *comm, struct record *record);
+
+/* collectives/entry.c: why a call is not compressed.  The same on every rank, since it depends on what all ranks share. */
+enum pass_reason { PASS_NOT, PASS_TYPE, PASS_OP, PASS_SMALL, PASS_POLICY, PASS_SINGLE, PASS_REASONS };
+enum pass_reason qccl_why_pass(const struct qcclComm *comm, const struct plan_key *key);
+const char *qccl_pass_reason_text(enum pass_reason reason);
+
+/* collectives/serial.c: runs a plan, step by step.  minus: the replica of a weight-delta gather, else NULL. */
+qcclResult_t qccl_run_serial(struct qcclComm *comm, const struct plan *plan, const void *input,
+                             qcclDataType_t input_type, const void *minus, void *output);
+
+/* collectives/plain.c: the uncompressed collectives over the byte mover; any type and reduction. */
+qcclResult_t qccl_plain_allreduce(struct qcclComm *comm, const void *sendbuff, void *recvbuff,
+                                  size_t count, qcclDataType_t type, qcclRedOp_t op);
+qcclResult_t qccl_plain_reducescatter(struct qcclComm *comm, const void *sendbuff, void *recvbuff,
+                                      size_t recvcount, qcclDataType_t type, qcclRedOp_t op);
+qcclResult_t qccl_plain_allgather(struct qcclComm *comm, const void *sendbuff, void *recvbuff,
+                                  size_t sendcount, qcclDataType_t type);
+
+/* collectives/stats.c: the table of QCCL_STATS=1, on stderr. */
+void qccl_stats_print(const struct qcclComm *comm);
+
+#endif

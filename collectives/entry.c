@@ -1,0 +1,276 @@
+/* The public collectives: check the arguments, compare the call where asked, then compress it or pass it through. */
+#include <string.h>
+
+#include "base/log.h"
+#include "base/status.h"
+#include "collectives/comm.h"
+
+/* One call, as the user made it. */
+struct call {
+    const char *name;
+    struct plan_key key;
+    const void *sendbuff;
+    void *recvbuff;
+    const void *minus; /* the replica of a weight-delta gather */
+    size_t send_bytes, recv_bytes;
+    size_t in_place_offset; /* where sendbuff lies in recvbuff, or recvbuff in sendbuff, when in place */
+};
+
+static const char *const type_names[qcclNumTypes] = {
+    [qcclInt8] = "int8",       [qcclUint8] = "uint8",     [qcclInt32] = "int32",
+    [qcclUint32] = "uint32",   [qcclInt64] = "int64",     [qcclUint64] = "uint64",
+    [qcclFloat16] = "float16", [qcclFloat32] = "float32", [qcclFloat64] = "float64",
+    [qcclBfloat16] = "bfloat16",
+};
+static const char *const op_names[qcclNumOps] = {
+    [qcclSum] = "sum", [qcclProd] = "prod", [qcclMax] = "max", [qcclMin] = "min", [qcclAvg] = "avg",
+};
+
+/* ------------------------------------------------------------------ decisions */
+
+static bool reduces(qcclColl_t collective)
+{
+    return collective == qcclCollAllReduce || collective == qcclCollReduceScatter;
+}
+
+static size_t whole_bytes(const struct qcclComm *comm, const struct plan_key *key)
+{
+    size_t shards = key->collective == qcclCollAllReduce ? 1 : (size_t)qccl_nranks(comm);
+    return key->count * shards * qcclTypeBytes(key->type);
+}
+
+enum pass_reason qccl_why_pass(const struct qcclComm *comm, const struct plan_key *key)
+{
+    bool delta = key->collective == qcclCollAllGatherDelta;
+    if (key->type != qcclFloat32 && key->type != qcclBfloat16 && key->type != qcclFloat16)
+        return PASS_TYPE;
+    if (reduces(key->collective) && key->op != qcclSum && key->op != qcclAvg)
+        return PASS_OP;
+    if (!qccl_policy_compresses(&comm->policy, key->collective))
+        return PASS_POLICY;
+    if (qccl_nranks(comm) == 1 && !delta)
+        return PASS_SINGLE;
+    return whole_bytes(comm, key) < comm->policy.min_bytes || !key->count ? PASS_SMALL : PASS_NOT;
+}
+
+const char *qccl_pass_reason_text(enum pass_reason reason)
+{
+    static const char *const texts[PASS_REASONS] = {
+        [PASS_NOT] = "compressed",
+        [PASS_TYPE] = "the element type is none of fp32, bf16, fp16",
+        [PASS_OP] = "the reduction is neither sum nor avg",
+        [PASS_SMALL] = "the message is below the policy's min=",
+        [PASS_POLICY] = "the policy does not compress this collective",
+        [PASS_SINGLE] = "there is one rank",
+    };
+    return texts[reason];
+}
+
+static void count_passed(struct qcclComm *comm, const struct call *call, enum pass_reason reason)
+{
+    qcclStats_t *s = &comm->stats;
+    uint64_t *counts[PASS_REASONS] = {
+        [PASS_TYPE] = &s->passed_type,     [PASS_OP] = &s->passed_op,
+        [PASS_SMALL] = &s->passed_small,   [PASS_POLICY] = &s->passed_policy,
+        [PASS_SINGLE] = &s->passed_single,
+    };
+    s->passed++;
+    ++*counts[reason];
+    unsigned bit = 1u << ((unsigned)call->key.collective * PASS_REASONS + (unsigned)reason);
+    if (comm->logged_reasons & bit)
+        return;
+    comm->logged_reasons |= bit;
+    qccl_log(QCCL_LOG_INFO, qccl_rank(comm), "%s of %zu x %s is passed through: %s (said once)",
+             call->name, call->key.count, type_names[call->key.type], qccl_pass_reason_text(reason));
+}
+
+/* ------------------------------------------------------------------ the two ways */
+
+static qcclResult_t run_native(struct qcclComm *comm, const struct call *call, const void *sendbuff)
+{
+    const struct plan_key *key = &call->key;
+    const struct native_collectives *native = comm->transport.native;
+    void *context = comm->transport.mover.context;
+    if (native && !native->handles(key->type, key->op))
+        native = NULL;
+    switch (key->collective) {
+    case qcclCollAllReduce:
+        return native ? native->allreduce(context, sendbuff, call->recvbuff, key->count, key->type,
+                                          key->op)
+                      : qccl_plain_allreduce(comm, sendbuff, call->recvbuff, key->count, key->type,
+                                             key->op);
+    case qcclCollReduceScatter:
+        return native ? native->reducescatter(context, sendbuff, call->recvbuff, key->count,
+                                              key->type, key->op)
+                      : qccl_plain_reducescatter(comm, sendbuff, call->recvbuff, key->count,
+                                                 key->type, key->op);
+    default:
+        return native ? native->allgather(context, sendbuff, call->recvbuff, key->count, key->type)
+                      : qccl_plain_allgather(comm, sendbuff, call->recvbuff, key->count, key->type);
+    }
+}
+
+static qcclResult_t pass_through(struct qcclComm *comm, const struct call *call)
+{
+    const struct plan_key *key = &call->key;
+    const void *sendbuff = call->sendbuff;
+    size_t own_bytes = key->count * qcclTypeBytes(key->type);
+    if (key->collective == qcclCollAllGatherDelta) { /* the masters themselves, in the replica's type */
+        struct source master = {.values = sendbuff, .type = qcclFloat32};
+        char *own = (char *)call->recvbuff + (size_t)qccl_rank(comm) * own_bytes;
+        qccl_convert(&master, own, key->type, key->count);
+        sendbuff = own;
+    }
+    if (qccl_nranks(comm) > 1 && key->count)
+        return run_native(comm, call, sendbuff);
+    if (own_bytes && call->recvbuff != sendbuff)
+        memcpy(call->recvbuff, sendbuff, own_bytes);
+    return qcclSuccess;
+}
+
+static qcclResult_t compress(struct qcclComm *comm, const struct call *call)
+{
+    struct plan *plan;
+    RETURN_IF_FAILED(qccl_comm_plan(comm, &call->key, &plan));
+    bool delta = call->key.collective == qcclCollAllGatherDelta;
+    RETURN_IF_FAILED(qccl_run_serial(comm, plan, call->sendbuff, delta ? qcclFloat32 : call->key.type,
+                                     call->minus, call->recvbuff));
+    comm->sequence++;
+    comm->stats.calls++;
+    comm->stats.raw_bytes += plan->raw_bytes;
+    return qcclSuccess;
+}
+
+/* ------------------------------------------------------------------ checks */
+
+static qcclResult_t check_call(const struct qcclComm *comm, const struct call *call, void *stream)
+{
+    const struct plan_key *key = &call->key;
+    const char *name = call->name;
+    RETURN_IF_FAILED(qccl_comm_usable(comm, name));
+    CHECK_ARG(qcclTypeBytes(key->type), "%s: datatype %d is unknown", name, (int)key->type);
+    CHECK_ARG((unsigned)key->op < qcclNumOps, "%s: op %d is unknown", name, (int)key->op);
+    CHECK_ARG(key->count <= ((size_t)1 << 48) / (size_t)qccl_nranks(comm),
+              "%s: count %zu is too large for %d ranks", name, key->count, qccl_nranks(comm));
+    CHECK_ARG(!key->count || (call->sendbuff && call->recvbuff), "%s: %s is NULL for %zu elements", name,
+              call->sendbuff ? "recvbuff" : "sendbuff", key->count);
+    CHECK_ARG(!stream, "%s: stream is not NULL, but this communicator's calls return when done", name);
+    return qcclSuccess;
+}
+
+/* Buffers are apart, or the smaller one is exactly this rank's place in the larger one. */
+static qcclResult_t check_overlap(const struct qcclComm *comm, const struct call *call,
+                                  bool in_place_allowed)
+{
+    uintptr_t send = (uintptr_t)call->sendbuff, recv = (uintptr_t)call->recvbuff;
+    if (!call->key.count || send + call->send_bytes <= recv || recv + call->recv_bytes <= send)
+        return qcclSuccess;
+    bool send_is_larger = call->send_bytes > call->recv_bytes;
+    bool in_place = send_is_larger ? recv == send + call->in_place_offset
+                                   : send == recv + call->in_place_offset;
+    CHECK_ARG(in_place && in_place_allowed,
+              "%s: rank %d's buffers overlap, but not in place: sendbuff has %zu bytes at %p, recvbuff %zu at %p",
+              call->name, qccl_rank(comm), call->send_bytes, call->sendbuff, call->recv_bytes,
+              call->recvbuff);
+    return qcclSuccess;
+}
+
+/* QCCL_CHECK=1: every rank says what it is about to do. */
+static qcclResult_t compare_calls(struct qcclComm *comm, const struct call *call)
+{
+    struct record record = {""};
+    const struct plan_key *key = &call->key;
+    snprintf(record.text, sizeof record.text,
+             "call=%s\ncount=%zu\ndatatype=%s\nop=%s\nsequence=%u\nseed=%llu\ntensor=%llu", call->name,
+             key->count, type_names[key->type], op_names[key->op], comm->sequence,
+             (unsigned long long)comm->seed, (unsigned long long)comm->feedback.tensor);
+    return qccl_agree(comm, "calls", &record);
+}
+
+static qcclResult_t run_call(struct qcclComm *comm, const struct call *call)
+{
+    if (comm->check)
+        RETURN_IF_FAILED(compare_calls(comm, call));
+    enum pass_reason reason = qccl_why_pass(comm, &call->key);
+    qcclResult_t result;
+    if (reason == PASS_NOT) {
+        result = compress(comm, call);
+    } else {
+        count_passed(comm, call, reason);
+        result = pass_through(comm, call);
+    }
+    return result == qcclSuccess ? qcclSuccess : qccl_comm_break(comm, result);
+}
+
+/* ------------------------------------------------------------------ the calls */
+
+/* Fills in the sizes of a call from how many shards each buffer holds. */
+static void set_sizes(const struct qcclComm *comm, struct call *call, size_t send_shards,
+                      size_t recv_shards, size_t send_type_bytes)
+{
+    size_t type_bytes = qcclTypeBytes(call->key.type);
+    call->send_bytes = call->key.count * send_shards * send_type_bytes;
+    call->recv_bytes = call->key.count * recv_shards * type_bytes;
+    bool apart = send_shards != recv_shards;
+    call->in_place_offset = apart ? (size_t)qccl_rank(comm) * call->key.count * type_bytes : 0;
+}
+
+qcclResult_t qcclAllReduce(const void *sendbuff, void *recvbuff, size_t count,
+                           qcclDataType_t datatype, qcclRedOp_t op, qcclComm_t comm, void *stream)
+{
+    struct call call = {
+        .name = "qcclAllReduce",
+        .key = {.collective = qcclCollAllReduce, .count = count, .type = datatype, .op = op},
+        .sendbuff = sendbuff,
+        .recvbuff = recvbuff};
+    RETURN_IF_FAILED(check_call(comm, &call, stream));
+    set_sizes(comm, &call, 1, 1, qcclTypeBytes(datatype));
+    RETURN_IF_FAILED(check_overlap(comm, &call, true));
+    return run_call(comm, &call);
+}
+
+qcclResult_t qcclReduceScatter(const void *sendbuff, void *recvbuff, size_t recvcount,
+                               qcclDataType_t datatype, qcclRedOp_t op, qcclComm_t comm, void *stream)
+{
+    struct call call = {
+        .name = "qcclReduceScatter",
+        .key = {.collective = qcclCollReduceScatter, .count = recvcount, .type = datatype, .op = op},
+        .sendbuff = sendbuff,
+        .recvbuff = recvbuff};
+    RETURN_IF_FAILED(check_call(comm, &call, stream));
+    set_sizes(comm, &call, (size_t)qccl_nranks(comm), 1, qcclTypeBytes(datatype));
+    RETURN_IF_FAILED(check_overlap(comm, &call, true));
+    return run_call(comm, &call);
+}
+
+qcclResult_t qcclAllGather(const void *sendbuff, void *recvbuff, size_t sendcount,
+                           qcclDataType_t datatype, qcclComm_t comm, void *stream)
+{
+    struct call call = {
+        .name = "qcclAllGather",
+        .key = {.collective = qcclCollAllGather, .count = sendcount, .type = datatype},
+        .sendbuff = sendbuff,
+        .recvbuff = recvbuff};
+    RETURN_IF_FAILED(check_call(comm, &call, stream));
+    set_sizes(comm, &call, 1, (size_t)qccl_nranks(comm), qcclTypeBytes(datatype));
+    RETURN_IF_FAILED(check_overlap(comm, &call, true));
+    return run_call(comm, &call);
+}
+
+qcclResult_t qcclAllGatherDelta(const float *master, void *replica, size_t shardcount,
+                                qcclDataType_t datatype, qcclComm_t comm, void *stream)
+{
+    struct call call = {
+        .name = "qcclAllGatherDelta",
+        .key = {.collective = qcclCollAllGatherDelta, .count = shardcount, .type = datatype},
+        .sendbuff = master,
+        .recvbuff = replica,
+        .minus = replica};
+    RETURN_IF_FAILED(check_call(comm, &call, stream));
+    CHECK_ARG(datatype == qcclFloat32 || datatype == qcclBfloat16 || datatype == qcclFloat16,
+              "qcclAllGatherDelta: datatype %s is none of float32, bfloat16, float16",
+              type_names[datatype]);
+    set_sizes(comm, &call, 1, (size_t)qccl_nranks(comm), sizeof(float));
+    RETURN_IF_FAILED(check_overlap(comm, &call, false));
+    return run_call(comm, &call);
+}

@@ -1,0 +1,344 @@
+/* Bytes between ranks over MPI: MPI_Isend and MPI_Irecv, and a wait that yields, looks for notices and gives up in time.
+ *
+ * The wait polls, since MPI has no wait with a time limit; it leaves the processor to others when nothing arrives,
+ * because ranks may share cores.  Messages longer than an int are sent in pieces; the last piece is
+ * always shorter than the limit, maybe empty, so that two ranks that disagree about a length always notice. */
+#include "collectives/mpi_transport.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/status.h"
+
+enum { DATA_TAG = 1, FIRST_CAPACITY = 16 };
+
+/* A pass that finds nothing takes about 0.2 us.  Every CHECK_PASSES of them the clock and the notices are looked at
+ * and the core is offered to others; after SLEEP_SECONDS without an arrival it is left for some microseconds. */
+enum { CHECK_PASSES = 32 };
+static const double sleep_seconds = 0.02;
+/* What a rank sent before it left has arrived, or arrives within this time. */
+static const double leave_seconds = 0.25;
+/* How long transfers that have begun may take to end after an error. */
+static const double abandon_seconds = 0.1;
+
+static atomic_size_t limit_set;
+
+size_t qccl_mpi_limit(void)
+{
+    size_t limit = atomic_load(&limit_set);
+    return limit ? limit : (size_t)1 << 30;
+}
+
+void qccl_mpi_set_limit(size_t limit)
+{
+    atomic_store(&limit_set, limit);
+}
+
+qcclResult_t qccl_mpi_check(int error, const char *call)
+{
+    char text[MPI_MAX_ERROR_STRING] = "";
+    int length = 0;
+    if (error == MPI_SUCCESS)
+        return qcclSuccess;
+    MPI_Error_string(error, text, &length);
+    return qccl_fail(qcclSystemError, "%s: %s", call, text);
+}
+
+/* ------------------------------------------------------------------ starting messages */
+
+/* Makes the arrays hold at least one request more. */
+static qcclResult_t reserve(struct mpi_mover *mover)
+{
+    if (mover->count < mover->capacity)
+        return qcclSuccess;
+    int capacity = mover->capacity ? 2 * mover->capacity : FIRST_CAPACITY;
+    size_t n = (size_t)capacity, used = (size_t)mover->count;
+    MPI_Request *requests = qccl_alloc(n, sizeof *requests);
+    struct mpi_piece *pieces = qccl_alloc(n, sizeof *pieces);
+    int *indices = qccl_alloc(n, sizeof *indices);
+    MPI_Status *statuses = qccl_alloc(n, sizeof *statuses);
+    if (!requests || !pieces || !indices || !statuses) {
+        qccl_free(requests);
+        qccl_free(pieces);
+        qccl_free(indices);
+        qccl_free(statuses);
+        return qccl_fail(qcclOutOfMemory, "no memory for %d messages under way", capacity);
+    }
+    if (used) {
+        memcpy(requests, mover->requests, used * sizeof *requests);
+        memcpy(pieces, mover->pieces, used * sizeof *pieces);
+    }
+    qccl_free(mover->requests);
+    qccl_free(mover->pieces);
+    qccl_free(mover->indices);
+    qccl_free(mover->statuses);
+    mover->requests = requests;
+    mover->pieces = pieces;
+    mover->indices = indices;
+    mover->statuses = statuses;
+    mover->capacity = capacity;
+    return qcclSuccess;
+}
+
+/* Starts all pieces of a message; one of `out` and `in` is NULL unless the message is empty. */
+static qcclResult_t start(struct mpi_mover *mover, bool receives, const char *out, char *in,
+                          size_t bytes, int peer)
+{
+    size_t limit = qccl_mpi_limit(), before = 0, piece;
+    /* Once in each round is enough, and important: a rank that has given up may have given away the
+     * buffers of its sends, so nothing may be received from it any more. */
+    if (mover->count == 0)
+        RETURN_IF_FAILED(qccl_mpi_ready(mover));
+    else if (mover->broken)
+        return qccl_fail(mover->broken, "%s", mover->reason);
+    do {
+        piece = bytes - before < limit ? bytes - before : limit;
+        RETURN_IF_FAILED(reserve(mover));
+        MPI_Request *request = &mover->requests[mover->count];
+        int error = receives ? MPI_Irecv(in ? in + before : NULL, (int)piece, MPI_BYTE, peer,
+                                         DATA_TAG, mover->comm, request)
+                             : MPI_Isend(out ? out + before : NULL, (int)piece, MPI_BYTE, peer,
+                                         DATA_TAG, mover->comm, request);
+        RETURN_IF_FAILED(qccl_mpi_check(error, receives ? "MPI_Irecv" : "MPI_Isend"));
+        mover->pieces[mover->count++] = (struct mpi_piece){
+            .peer = peer,
+            .receives = receives,
+            .before_bytes = before,
+            .bytes = piece,
+            .message_bytes = bytes,
+        };
+        before += piece;
+    } while (piece == limit);
+    return qcclSuccess;
+}
+
+static qcclResult_t give_up(struct mpi_mover *mover, qcclResult_t code)
+{
+    qccl_mpi_break(mover, code);
+    qccl_mpi_abandon(mover);
+    return qccl_fail(mover->broken, "%s", mover->reason);
+}
+
+static qcclResult_t mpi_isend(void *context, const void *buffer, size_t bytes, int peer)
+{
+    struct mpi_mover *mover = context;
+    qcclResult_t status = start(mover, false, buffer, NULL, bytes, peer);
+    return status ? give_up(mover, status) : status;
+}
+
+static qcclResult_t mpi_irecv(void *context, void *buffer, size_t bytes, int peer)
+{
+    struct mpi_mover *mover = context;
+    qcclResult_t status = start(mover, true, NULL, buffer, bytes, peer);
+    return status ? give_up(mover, status) : status;
+}
+
+/* ------------------------------------------------------------------ waiting */
+
+/* Whether a request that has ended brought what was expected.  error: MPI's, of this request. */
+static qcclResult_t check_arrival(const struct mpi_piece *piece, const MPI_Status *status,
+                                  int error)
+{
+    int class = MPI_SUCCESS, received = 0;
+    if (error != MPI_SUCCESS)
+        MPI_Error_class(error, &class);
+    if (class != MPI_SUCCESS && class != MPI_ERR_TRUNCATE) {
+        RETURN_IF_FAILED(qccl_mpi_check(error, piece->receives ? "MPI_Irecv" : "MPI_Isend"));
+        return qccl_fail(qcclRemoteError, "rank %d: MPI reports error class %d", piece->peer,
+                         class);
+    }
+    if (!piece->receives)
+        return qcclSuccess;
+    MPI_Get_count(status, MPI_BYTE, &received);
+    size_t sent = received < 0 ? 0 : (size_t)received;
+    if (class == MPI_SUCCESS && sent == piece->bytes)
+        return qcclSuccess;
+    /* Not every MPI tells the length of a message that was too long. */
+    if (sent <= piece->bytes && class == MPI_ERR_TRUNCATE)
+        return qccl_fail(qcclMismatch, "rank %d sent more than the %zu bytes that were expected",
+                         piece->peer, piece->message_bytes);
+    return qccl_fail(qcclMismatch, "rank %d sent %s%zu bytes where %zu were expected", piece->peer,
+                     sent >= qccl_mpi_limit() ? "at least " : "", piece->before_bytes + sent,
+                     piece->message_bytes);
+}
+
+/* *done = how many requests ended just now. */
+static qcclResult_t test_some(struct mpi_mover *mover, int *done)
+{
+    int error = MPI_Testsome(mover->count, mover->requests, done, mover->indices, mover->statuses);
+    if (*done == MPI_UNDEFINED)
+        *done = 0;
+    for (int i = 0; i < *done; i++) {
+        const MPI_Status *status = &mover->statuses[i];
+        /* MPI fills MPI_ERROR in only when the call as a whole failed. */
+        RETURN_IF_FAILED(check_arrival(&mover->pieces[mover->indices[i]], status,
+                                       error == MPI_SUCCESS ? MPI_SUCCESS : status->MPI_ERROR));
+    }
+    return qccl_mpi_check(error, "MPI_Testsome");
+}
+
+/* Fails for a pending message of a rank that has left long enough ago for everything it sent to be here. */
+static qcclResult_t check_left(const struct mpi_mover *mover, double now, double since)
+{
+    double from = since > mover->left_time ? since : mover->left_time;
+    if (mover->nleft == 0 || now - from < leave_seconds)
+        return qcclSuccess;
+    for (int i = 0; i < mover->count; i++) {
+        int peer = mover->pieces[i].peer;
+        if (mover->requests[i] != MPI_REQUEST_NULL && peer != mover->rank && mover->left[peer])
+            return qccl_fail(qcclRemoteError, "rank %d has destroyed its communicator", peer);
+    }
+    return qcclSuccess;
+}
+
+static qcclResult_t fail_timeout(const struct mpi_mover *mover, double timeout)
+{
+    char list[128] = "";
+    size_t used = 0;
+    for (int peer = 0; peer < mover->nranks; peer++) {
+        bool missing = false;
+        for (int i = 0; i < mover->count && !missing; i++)
+            missing = mover->requests[i] != MPI_REQUEST_NULL && mover->pieces[i].peer == peer;
+        if (!missing)
+            continue;
+        if (used > sizeof list - 32) {
+            snprintf(list + used, sizeof list - used, ", ...");
+            break;
+        }
+        used += (size_t)snprintf(list + used, sizeof list - used, "%s%d", used ? ", " : "", peer);
+    }
+    return qccl_fail(qcclRemoteError, "rank %s did not answer within %g seconds", list, timeout);
+}
+
+/* A look around while nothing arrives; since: the time of the last arrival, or of the wait's start. */
+static qcclResult_t check_idle(struct mpi_mover *mover, double since, double timeout)
+{
+    double now = MPI_Wtime();
+    RETURN_IF_FAILED(qccl_mpi_ready(mover));
+    RETURN_IF_FAILED(check_left(mover, now, since));
+    if (timeout >= 0 && now - since >= timeout)
+        return fail_timeout(mover, timeout);
+    if (now - since < sleep_seconds) {
+        sched_yield();
+    } else {
+        const struct timespec nap = {.tv_nsec = 1000};
+        nanosleep(&nap, NULL);
+    }
+    return qcclSuccess;
+}
+
+static qcclResult_t mpi_wait(void *context, double timeout)
+{
+    struct mpi_mover *mover = context;
+    int open = mover->count, passes = 0;
+    double since = MPI_Wtime();
+    if (mover->broken)
+        return qccl_fail(mover->broken, "%s", mover->reason);
+    while (open > 0) {
+        int done = 0;
+        qcclResult_t status = test_some(mover, &done);
+        if (status == qcclSuccess && done == 0 && ++passes % CHECK_PASSES == 0)
+            status = check_idle(mover, since, timeout);
+        if (status != qcclSuccess)
+            return give_up(mover, status);
+        if (done > 0)
+            since = MPI_Wtime();
+        open -= done;
+    }
+    mover->count = 0;
+    return qcclSuccess;
+}
+
+void qccl_mpi_abandon(struct mpi_mover *mover)
+{
+    int ended = 0;
+    double start_time = MPI_Wtime();
+    for (int i = 0; i < mover->count; i++)
+        if (mover->requests[i] != MPI_REQUEST_NULL && mover->pieces[i].receives)
+            MPI_Cancel(&mover->requests[i]);
+    while (!ended && MPI_Wtime() - start_time < abandon_seconds) {
+        /* Testall would free nothing before everything has ended; each request is tested on its own. */
+        ended = 1;
+        for (int i = 0; i < mover->count; i++) {
+            int flag = 1;
+            if (mover->requests[i] != MPI_REQUEST_NULL)
+                MPI_Test(&mover->requests[i], &flag, MPI_STATUS_IGNORE);
+            ended = ended && (flag || mover->requests[i] == MPI_REQUEST_NULL);
+        }
+        sched_yield();
+    }
+    for (int i = 0; i < mover->count; i++) {
+        if (mover->requests[i] == MPI_REQUEST_NULL)
+            continue;
+        qccl_log(QCCL_LOG_WARN, mover->rank, "a message of %zu bytes %s rank %d is still under way",
+                 mover->pieces[i].message_bytes, mover->pieces[i].receives ? "from" : "to",
+                 mover->pieces[i].peer);
+        MPI_Request_free(&mover->requests[i]);
+    }
+    mover->count = 0;
+}
+
+/* ------------------------------------------------------------------ the mover as a whole */
+
+qcclResult_t qccl_mpi_mover_create(struct mpi_mover **result, MPI_Comm comm)
+{
+    struct mpi_mover *mover = qccl_alloc(1, sizeof *mover);
+    if (!mover)
+        return qccl_fail(qcclOutOfMemory, "no memory for an MPI communicator");
+    MPI_Comm_rank(comm, &mover->rank);
+    MPI_Comm_size(comm, &mover->nranks);
+    size_t nranks = (size_t)mover->nranks;
+    mover->comm = comm;
+    mover->nodes = qccl_alloc(nranks, sizeof *mover->nodes);
+    mover->notices = qccl_alloc(nranks, sizeof *mover->notices);
+    mover->left = qccl_alloc(nranks, sizeof *mover->left);
+    if (!mover->nodes || !mover->notices || !mover->left) {
+        qccl_mpi_mover_free(mover);
+        return qccl_fail(qcclOutOfMemory, "no memory for an MPI communicator of %zu ranks", nranks);
+    }
+    for (size_t r = 0; r < nranks; r++)
+        mover->notices[r] = MPI_REQUEST_NULL;
+    qcclResult_t status = reserve(mover);
+    if (status == qcclSuccess)
+        status = qccl_mpi_watch_finalize();
+    if (status == qcclSuccess)
+        *result = mover;
+    else
+        qccl_mpi_mover_free(mover);
+    return status;
+}
+
+void qccl_mpi_mover_free(struct mpi_mover *mover)
+{
+    if (!mover)
+        return;
+    qccl_free(mover->nodes);
+    qccl_free(mover->requests);
+    qccl_free(mover->pieces);
+    qccl_free(mover->indices);
+    qccl_free(mover->statuses);
+    qccl_free(mover->notices);
+    qccl_free(mover->left);
+    qccl_free(mover);
+}
+
+struct transport qccl_mpi_transport(struct mpi_mover *mover)
+{
+    return (struct transport){
+        .mover = {.size = sizeof(qcclTransport_t),
+                  .context = mover,
+                  .rank = mover->rank,
+                  .nranks = mover->nranks,
+                  .isend = mpi_isend,
+                  .irecv = mpi_irecv,
+                  .wait = mpi_wait,
+                  .abort = qccl_mpi_abort,
+                  .close = qccl_mpi_close},
+        .native = &qccl_mpi_native,
+        .nodes = mover->nodes,
+    };
+}

@@ -1,0 +1,354 @@
+/* qccl: collectives that send 4-bit or 1-bit values instead of 32-bit ones.
+ *
+ * The calls and their vocabulary are NCCL's, so that replacing a call means replacing
+ * its prefix.  A communicator carries a policy that says which calls are compressed and
+ * how; every other call goes to the library below unchanged.  All ranks end with the
+ * same bits.  What a codec computes is specified in docs/numerics.md, the bytes of a message in
+ * docs/wire-format.md, the policy language in docs/policy.md.
+ *
+ * Every function that returns qcclResult_t leaves a sentence with the numbers for
+ * qcclGetLastError() when the result is not qcclSuccess.  The library never prints (the
+ * log that QCCL_DEBUG asks for aside), never exits and never aborts.
+ *
+ * This header compiles as C99 and as C++17 and includes neither mpi.h nor a CUDA header. */
+#ifndef QCCL_QCCL_H
+#define QCCL_QCCL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define QCCL_MAJOR 0
+#define QCCL_MINOR 1
+#define QCCL_PATCH 0
+#define QCCL_VERSION (QCCL_MAJOR * 10000 + QCCL_MINOR * 100 + QCCL_PATCH)
+
+#if defined(__GNUC__)
+#define QCCL_API __attribute__((visibility("default")))
+#else
+#define QCCL_API
+#endif
+
+/* ------------------------------------------------------------------ results and types */
+
+/* Result codes.  Those below 8 have NCCL's names and values. */
+#define QCCL_RESULTS(X)                                                                            \
+    X(qcclSuccess, 0, "no error")                                                                  \
+    X(qcclUnhandledCudaError, 1, "a CUDA call failed")                                             \
+    X(qcclSystemError, 2, "a call to the system or to MPI failed")                                 \
+    X(qcclInternalError, 3, "internal error, please report it")                                    \
+    X(qcclInvalidArgument, 4, "an argument has an invalid value")                                  \
+    X(qcclInvalidUsage, 5, "the call is not allowed here")                                         \
+    X(qcclRemoteError, 6, "another rank failed, left or did not answer in time")                   \
+    X(qcclInProgress, 7, "the operation is still in progress")                                     \
+    X(qcclOutOfMemory, 32, "out of memory")                                                        \
+    X(qcclMismatch, 33, "ranks disagree about a call or a configuration")                          \
+    X(qcclCorruptMessage, 34, "the bytes of a message are damaged or of another format")           \
+    X(qcclAborted, 35, "the communicator was aborted")
+
+#define QCCL_RESULT_ENUM(name, value, sentence) name = value,
+typedef enum { QCCL_RESULTS(QCCL_RESULT_ENUM) qcclNumResults } qcclResult_t;
+#undef QCCL_RESULT_ENUM
+
+/* Element types, with NCCL's values. */
+typedef enum {
+    qcclInt8 = 0,
+    qcclChar = 0,
+    qcclUint8 = 1,
+    qcclInt32 = 2,
+    qcclInt = 2,
+    qcclUint32 = 3,
+    qcclInt64 = 4,
+    qcclUint64 = 5,
+    qcclFloat16 = 6,
+    qcclHalf = 6,
+    qcclFloat32 = 7,
+    qcclFloat = 7,
+    qcclFloat64 = 8,
+    qcclDouble = 8,
+    qcclBfloat16 = 9,
+    qcclNumTypes = 10
+} qcclDataType_t;
+
+/* Reductions, with NCCL's values.  Sum and average of fp32, bf16 and fp16 can be compressed. */
+typedef enum {
+    qcclSum = 0,
+    qcclProd = 1,
+    qcclMax = 2,
+    qcclMin = 3,
+    qcclAvg = 4,
+    qcclNumOps = 5
+} qcclRedOp_t;
+
+typedef enum {
+    qcclCollAllReduce = 0,
+    qcclCollReduceScatter = 1,
+    qcclCollAllGather = 2,
+    qcclCollAllGatherDelta = 3,
+    qcclNumColls = 4
+} qcclColl_t;
+
+/* QCCL_VERSION of the library that was loaded. */
+QCCL_API qcclResult_t qcclGetVersion(int *version);
+
+/* The general sentence of a result code; never NULL. */
+QCCL_API const char *qcclGetErrorString(qcclResult_t result);
+
+/* The sentence, with its numbers, of the last call of this thread that failed; "" when none did.
+ * Valid until this thread's next failing call. */
+QCCL_API const char *qcclGetLastError(void);
+
+/* Bytes of one element; 0 for an unknown type. */
+QCCL_API size_t qcclTypeBytes(qcclDataType_t datatype);
+
+/* ------------------------------------------------------------------ communicators */
+
+typedef struct qcclComm *qcclComm_t;
+
+/* Zero is the default of every field but size, which says how much of the struct the caller knows. */
+typedef struct {
+    size_t size;        /* sizeof(qcclConfig_t) */
+    const char *policy; /* NULL: QCCL_POLICY of the environment, and without it QCCL_DEFAULT_POLICY */
+    uint64_t seed;      /* of all random numbers; 0: QCCL_SEED of the environment, and without it 0 */
+    const int *nodes;   /* the node of each rank, nranks numbers >= 0, the same on every rank; NULL: QCCL_NODES
+                           ("0,0,1,1"), and without it MPI's shared-memory split, or one node for threads */
+    double timeout;     /* seconds a rank waits for a peer before it returns qcclRemoteError;
+                           0: QCCL_TIMEOUT, and without it 600; negative: for ever */
+} qcclConfig_t;
+
+#define QCCL_CONFIG_INITIALIZER                                                                    \
+    {                                                                                              \
+        sizeof(qcclConfig_t), NULL, 0, NULL, 0.0                                                   \
+    }
+
+#define QCCL_DEFAULT_POLICY "allreduce: int4; reducescatter: int4; allgather: none; delta: int4"
+
+/* Makes one communicator for each of nranks ranks that are threads of this process; comms[r] is
+ * rank r's and is used by one thread at a time.  Called once, by one thread; does not communicate.
+ * config may be NULL.  On an error no communicator exists and comms is left alone.
+ * Returns qcclInvalidArgument (NULL comms, nranks < 1, a policy that does not parse, a bad node
+ * list or config size), qcclOutOfMemory. */
+QCCL_API qcclResult_t qcclCommInitThreads(qcclComm_t *comms, int nranks, const qcclConfig_t *config);
+
+/* The user's own byte mover.  All functions are called by one thread of the rank at a time.  Messages
+ * between two ranks arrive in the order in which they were sent. */
+typedef struct {
+    size_t size; /* sizeof(qcclTransport_t) */
+    void *context;
+    int rank, nranks;
+    /* Starts moving bytes to or from peer; the buffer stays untouched until wait returns.  Never blocks. */
+    qcclResult_t (*isend)(void *context, const void *buffer, size_t bytes, int peer);
+    qcclResult_t (*irecv)(void *context, void *buffer, size_t bytes, int peer);
+    /* Returns when everything started has arrived, or an error: a message of another size than
+     * expected (qcclMismatch), a peer that is gone or did not answer within timeout seconds
+     * (qcclRemoteError; a negative timeout is for ever).  After an error no buffer is in use. */
+    qcclResult_t (*wait)(void *context, double timeout);
+    /* Makes the other ranks' waits end with qcclRemoteError; may be NULL. */
+    void (*abort)(void *context);
+    /* Frees the context; may be NULL. */
+    void (*close)(void *context);
+} qcclTransport_t;
+
+/* Makes this rank's communicator over the caller's transport, which is copied.  Every rank calls it;
+ * blocks until all have; compares versions and configurations.  Returns what qcclCommInitThreads
+ * does, qcclMismatch on every rank (the sentence names both values) and what the transport returns.
+ * On an error the transport is not closed and *comm is left alone. */
+QCCL_API qcclResult_t qcclCommInitTransport(qcclComm_t *comm, const qcclTransport_t *transport,
+                                            const qcclConfig_t *config);
+
+/* Frees the communicator; a local call; NULL is allowed.  Peers that still wait for this rank get
+ * qcclRemoteError.  Must not run while another thread uses the communicator. */
+QCCL_API qcclResult_t qcclCommDestroy(qcclComm_t comm);
+
+/* Makes every pending and later call of this communicator, on any rank, return qcclAborted or
+ * qcclRemoteError.  May be called from any thread.  The communicator still has to be destroyed. */
+QCCL_API qcclResult_t qcclCommAbort(qcclComm_t comm);
+
+/* *error = the error that broke this communicator, qcclSuccess when none did.  Once broken (a lost
+ * peer, a corrupt message), a communicator returns the same error from every call. */
+QCCL_API qcclResult_t qcclCommGetAsyncError(qcclComm_t comm, qcclResult_t *error);
+
+QCCL_API qcclResult_t qcclCommCount(qcclComm_t comm, int *nranks);
+QCCL_API qcclResult_t qcclCommUserRank(qcclComm_t comm, int *rank);
+
+/* Policy, seed and sequence number.  Together with the inputs they determine every bit of a result:
+ * set the seed and the sequence number to what a run had, and it repeats.  The sequence number is the
+ * count of compressed calls so far, modulo 2^32.
+ * The three setters are collective: every rank calls them with equal values, at the same place between
+ * its calls; different values are qcclMismatch on every rank, and nothing changes.  The getters are
+ * local.  qcclCommGetPolicy writes the canonical text, closed by a zero, and needs
+ * QCCL_POLICY_MAX bytes at most; a smaller buffer that does not suffice is qcclInvalidArgument. */
+#define QCCL_POLICY_MAX 1024
+QCCL_API qcclResult_t qcclCommSetPolicy(qcclComm_t comm, const char *policy);
+QCCL_API qcclResult_t qcclCommGetPolicy(qcclComm_t comm, char *text, size_t capacity);
+QCCL_API qcclResult_t qcclCommSetSeed(qcclComm_t comm, uint64_t seed);
+QCCL_API qcclResult_t qcclCommGetSeed(qcclComm_t comm, uint64_t *seed);
+QCCL_API qcclResult_t qcclCommSetSequence(qcclComm_t comm, uint32_t sequence);
+QCCL_API qcclResult_t qcclCommGetSequence(qcclComm_t comm, uint32_t *sequence);
+
+/* What this rank did so far. */
+typedef struct {
+    size_t size;              /* sizeof(qcclStats_t), set by the caller */
+    uint64_t calls;           /* collectives that were compressed */
+    uint64_t passed;          /* collectives that went to the library below, for these reasons: */
+    uint64_t passed_type;     /*   the element type */
+    uint64_t passed_op;       /*   the reduction */
+    uint64_t passed_small;    /*   below the policy's min= */
+    uint64_t passed_policy;   /*   the policy says none */
+    uint64_t passed_single;   /*   one rank */
+    uint64_t raw_bytes;       /* what this rank would have sent uncompressed in the compressed calls */
+    uint64_t wire_bytes;      /* what it did send */
+    uint64_t encode_ns;       /* time encoding, */
+    uint64_t wire_ns;         /* waiting for messages */
+    uint64_t decode_ns;       /* and decoding or summing */
+    uint64_t workspace_bytes; /* memory the communicator holds for messages and temporary values */
+    uint64_t feedback_bytes;  /* memory it holds for error feedback residuals */
+    double sampled_energy;    /* sum of squares of the values in the first block of every encoded message */
+    double sampled_error;     /* sum of squares of what encoding changed in them */
+} qcclStats_t;
+
+/* Fills *stats, up to stats->size bytes.  Local. */
+QCCL_API qcclResult_t qcclCommGetStats(qcclComm_t comm, qcclStats_t *stats);
+
+/* Writes what this rank would do for a call as text: shape, shards, rounds, and one line a step.
+ * *needed (may be NULL) = bytes of the whole text with its closing zero; text (may be NULL when
+ * capacity is 0) gets as much of it as fits.  Local.  count as in the collective. */
+QCCL_API qcclResult_t qcclCommPrintPlan(qcclComm_t comm, qcclColl_t collective, size_t count,
+                                        qcclDataType_t datatype, qcclRedOp_t op, char *text,
+                                        size_t capacity, size_t *needed);
+
+/* Error feedback (feedback=on in the policy; Seide et al. 2014, Karimireddy et al. 2019): what encoding lost
+ * of a tensor is added to the same tensor before it is encoded next.  A rank keeps one set of residuals
+ * for each (tensor, collective, count, type, operation); the tensor is the number last set here, 0 at first.  A
+ * program that reduces several tensors of one size numbers them.  Local. */
+QCCL_API qcclResult_t qcclCommSetTensor(qcclComm_t comm, uint64_t tensor);
+/* Forgets all residuals of this rank. */
+QCCL_API qcclResult_t qcclFeedbackReset(qcclComm_t comm);
+/* Bytes that qcclFeedbackSave needs now. */
+QCCL_API qcclResult_t qcclFeedbackBytes(qcclComm_t comm, size_t *bytes);
+/* Copies all residuals of this rank to state; capacity below qcclFeedbackBytes is qcclInvalidArgument. */
+QCCL_API qcclResult_t qcclFeedbackSave(qcclComm_t comm, void *state, size_t capacity);
+/* Replaces all residuals by saved ones.  Damaged bytes, or those of another rank or number of ranks,
+ * are qcclCorruptMessage and change nothing. */
+QCCL_API qcclResult_t qcclFeedbackRestore(qcclComm_t comm, const void *state, size_t bytes);
+
+/* ------------------------------------------------------------------ collectives
+ *
+ * Every rank of the communicator calls them in the same order with the same count, type, op and policy;
+ * QCCL_CHECK=1 compares that before each call and returns qcclMismatch on every rank where it does not hold.
+ * They block until this rank's result is there.  Buffers need no alignment and belong to the library until the call
+ * returns.  count may be 0.  stream must be NULL on thread, MPI and user transports.
+ * A value that is NaN arrives as NaN on every rank; NaN results are the canonical quiet NaN of their type.
+ * They return qcclInvalidArgument, qcclMismatch, qcclCorruptMessage, qcclRemoteError, qcclAborted,
+ * qcclOutOfMemory, qcclSystemError.  After an error the parts of recvbuff that were not yet written are as before. */
+
+/* recvbuff[i] = op over ranks of sendbuff[i], i < count, the same bits on every rank (docs/numerics.md, Collectives).
+ * In place when sendbuff == recvbuff; other overlaps are qcclInvalidArgument. */
+QCCL_API qcclResult_t qcclAllReduce(const void *sendbuff, void *recvbuff, size_t count,
+                                    qcclDataType_t datatype, qcclRedOp_t op, qcclComm_t comm,
+                                    void *stream);
+
+/* recvbuff[i] = op over ranks of sendbuff[rank * recvcount + i], i < recvcount; sendbuff has nranks * recvcount
+ * elements.  In place when recvbuff == sendbuff + rank * recvcount elements. */
+QCCL_API qcclResult_t qcclReduceScatter(const void *sendbuff, void *recvbuff, size_t recvcount,
+                                        qcclDataType_t datatype, qcclRedOp_t op, qcclComm_t comm,
+                                        void *stream);
+
+/* recvbuff[r * sendcount + i] = rank r's sendbuff[i], i < sendcount; recvbuff has nranks * sendcount elements.
+ * Compressed, every rank gets the decoded values, the owner too.  In place when sendbuff == recvbuff + rank *
+ * sendcount elements. */
+QCCL_API qcclResult_t qcclAllGather(const void *sendbuff, void *recvbuff, size_t sendcount,
+                                    qcclDataType_t datatype, qcclComm_t comm, void *stream);
+
+/* Weight differences (SDP4Bit, NeurIPS 2024, section 3.1).  master: this rank's shard, shardcount fp32 values.
+ * replica: nranks * shardcount values of datatype (fp32, bf16 or fp16), the same bits on every rank before and after.
+ * replica += decode(encode(master - replica)) for every shard, on every rank.  What a call loses stays in
+ * master - replica and is sent by a later one.  Where the policy passes the call through, replica becomes
+ * the masters converted to datatype, exactly rounded.  master and replica must not overlap. */
+QCCL_API qcclResult_t qcclAllGatherDelta(const float *master, void *replica, size_t shardcount,
+                                         qcclDataType_t datatype, qcclComm_t comm, void *stream);
+
+/* ------------------------------------------------------------------ codecs on their own
+ *
+ * Pure functions, usable from any thread.  QCCL_CHECK=1 adds a checksum over scales and codes; decoding checks it where
+ * it is there.  values are of type fp32, bf16 or fp16 at any address; a message starts at
+ * a multiple of 8 bytes (64 is faster) and has the layout of docs/wire-format.md. */
+
+typedef enum {
+    qcclFormatNone = 0, /* fp32 as it is */
+    qcclFormatBf16 = 1,
+    qcclFormatInt8 = 2,
+    qcclFormatInt4 = 3,
+    qcclFormatInt2 = 4,
+    qcclFormatSr1 = 5,   /* 1 bit, stochastic: unbiased */
+    qcclFormatSign1 = 6, /* 1 bit, sign and mean magnitude: for error feedback */
+    qcclNumFormats = 7
+} qcclFormat_t;
+
+/* A codec, as qcclCodecParse makes it. */
+typedef struct {
+    uint8_t format;   /* qcclFormat_t */
+    uint8_t nearest;  /* 1: round to nearest; 0: stochastically */
+    uint8_t feedback; /* 1: error feedback in collectives */
+    uint8_t reserved; /* 0 */
+    uint16_t hadamard; /* order of the Hadamard transform: 0, 32, 64 or 128 */
+    uint16_t group;    /* elements that share a scale */
+} qcclCodec_t;
+
+/* Where in a computation values stand; it determines the random numbers (docs/numerics.md). */
+typedef struct {
+    uint64_t seed;
+    uint32_t segment;  /* the owner's rank */
+    uint32_t sequence; /* the communicator's count of compressed calls */
+    uint32_t rank;     /* the rank that quantizes, below 2^24 */
+    uint32_t stage;    /* 0 contribution to a sum, 1 result that is gathered, 2 first hop inside a node; below 128 */
+    uint64_t first;    /* the segment's element that is this message's first; a multiple of 128 and of the group */
+} qcclPosition_t;
+
+/* Parses "int4", "int8:group=64", "int4:group=128,hadamard=32", "sr1", "int4:round=nearest", ...
+ * Returns qcclInvalidArgument; the sentence names the position and what was expected. */
+QCCL_API qcclResult_t qcclCodecParse(const char *text, qcclCodec_t *codec);
+
+/* Writes the canonical text of a codec, QCCL_CODEC_MAX bytes at most with its zero. */
+#define QCCL_CODEC_MAX 96
+QCCL_API qcclResult_t qcclCodecPrint(const qcclCodec_t *codec, char *text, size_t capacity);
+
+/* *bytes = size of a message of count values: header, scales and codes. */
+QCCL_API qcclResult_t qcclEncodedBytes(const qcclCodec_t *codec, size_t count, size_t *bytes);
+
+/* Encodes count values into message.  residual: NULL, or count floats (aligned to 4 bytes) of error feedback in the
+ * codec's domain (after the Hadamard transform), added to the values and replaced by what was lost. */
+QCCL_API qcclResult_t qcclEncode(const qcclCodec_t *codec, const qcclPosition_t *position,
+                                 const void *values, qcclDataType_t datatype, size_t count,
+                                 float *residual, void *message, size_t capacity);
+
+/* Decodes a message of count values into values; add = 1 adds to the values that are there, in fp32.
+ * qcclCorruptMessage when the bytes are no message, or of another count; values are then left alone. */
+QCCL_API qcclResult_t qcclDecode(const void *message, size_t bytes, void *values,
+                                 qcclDataType_t datatype, size_t count, int add);
+
+/* values = weight * (messages[0] + messages[1] + ...), added in fp32 in that order, then weighted.  All messages
+ * have equal counts and Hadamard orders; nmessages >= 1. */
+QCCL_API qcclResult_t qcclDecodeSum(const void *const *messages, const size_t *bytes, int nmessages,
+                                    float weight, void *values, qcclDataType_t datatype,
+                                    size_t count);
+
+/* The same sum, encoded again with codec at position, in one pass. */
+QCCL_API qcclResult_t qcclDecodeSumEncode(const void *const *messages, const size_t *bytes,
+                                          int nmessages, float weight, const qcclCodec_t *codec,
+                                          const qcclPosition_t *position, size_t count,
+                                          void *message, size_t capacity);
+
+/* Kernel rows: "avx512", "avx2", "c".  qcclCpuName(i) is the i-th that this processor can run, best first, NULL after the
+ * last.  qcclSetCpu caps the choice for the whole process, as QCCL_CPU in the environment does; NULL takes
+ * the cap away.  Every row computes the same bits. */
+QCCL_API const char *qcclCpuName(int index);
+QCCL_API qcclResult_t qcclSetCpu(const char *name);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
