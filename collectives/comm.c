@@ -301,17 +301,22 @@ qcclResult_t qccl_comm_plan(struct qcclComm *comm, const struct plan_key *key, s
     return qcclSuccess;
 }
 
+qcclResult_t qccl_comm_workspace(struct qcclComm *comm, size_t bytes)
+{
+    if (comm->workspace_bytes >= bytes)
+        return qcclSuccess;
+    uint8_t *larger = qccl_alloc(bytes, 1);
+    if (!larger)
+        return qccl_fail(qcclOutOfMemory, "no memory for a workspace of %zu bytes", bytes);
+    qccl_free(comm->workspace);
+    comm->workspace = larger;
+    comm->workspace_bytes = bytes;
+    return qcclSuccess;
+}
+
 qcclResult_t qccl_comm_reserve(struct qcclComm *comm, const struct plan *plan)
 {
-    if (comm->workspace_bytes < plan->workspace_bytes) {
-        uint8_t *larger = qccl_alloc(plan->workspace_bytes, 1);
-        if (!larger)
-            return qccl_fail(qcclOutOfMemory, "no memory for a workspace of %zu bytes",
-                             plan->workspace_bytes);
-        qccl_free(comm->workspace);
-        comm->workspace = larger;
-        comm->workspace_bytes = plan->workspace_bytes;
-    }
+    RETURN_IF_FAILED(qccl_comm_workspace(comm, plan->workspace_bytes));
     if (comm->messages_room < plan->nslots) {
         struct message *more = qccl_alloc((size_t)plan->nslots, sizeof *more);
         if (!more)

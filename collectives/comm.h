@@ -62,7 +62,9 @@ void qccl_comm_forget_plans(struct qcclComm *comm);
 /* One line of the log that tells how the communicator is configured. */
 void qccl_comm_log_config(const struct qcclComm *comm);
 
-/* Makes workspace and messages large enough for a plan. */
+/* Makes the workspace at least this large; its contents may be lost. */
+qcclResult_t qccl_comm_workspace(struct qcclComm *comm, size_t bytes);
+/* Makes workspace, messages and parts large enough for a plan. */
 qcclResult_t qccl_comm_reserve(struct qcclComm *comm, const struct plan *plan);
 
 /* collectives/agree.c: what one rank says of its configuration or call, as text; the ranks' texts are compared. */

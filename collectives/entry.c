@@ -135,6 +135,8 @@ static qcclResult_t compress(struct qcclComm *comm, const struct call *call)
     bool delta = call->key.collective == qcclCollAllGatherDelta;
     RETURN_IF_FAILED(qccl_run_serial(comm, plan, call->sendbuff, delta ? qcclFloat32 : call->key.type,
                                      call->minus, call->recvbuff));
+    qccl_log(QCCL_LOG_TRACE, qccl_rank(comm), "%s of %zu x %s compressed, sequence %u, %zu rounds",
+             call->name, call->key.count, type_names[call->key.type], comm->sequence, plan->rounds);
     comm->sequence++;
     comm->stats.calls++;
     comm->stats.raw_bytes += plan->raw_bytes;

@@ -3,12 +3,11 @@
  * Chunks bound the memory for received parts; results go straight to their place. */
 #include <string.h>
 
-#include "base/memory.h"
 #include "base/status.h"
 #include "collectives/combine.h"
 #include "collectives/comm.h"
 
-enum { PLAIN_CHUNK_BYTES = 1 << 20 };
+enum { PLAIN_CHUNK_BYTES = 1 << 18 };
 
 /* A reduction being run. */
 struct exchange {
@@ -90,26 +89,20 @@ static qcclResult_t gather_chunk(struct exchange *x, char *output, size_t begin)
 /* gather: NULL, or the whole result of an allreduce. */
 static qcclResult_t run_exchange(struct exchange *x, char *gather)
 {
-    size_t n = (size_t)qccl_nranks(x->comm);
-    qcclResult_t result = qcclSuccess;
+    size_t n = (size_t)qccl_nranks(x->comm), pointers = (n * sizeof *x->parts + 63) / 64 * 64;
     x->bytes = qcclTypeBytes(x->type);
     x->chunk_elems = PLAIN_CHUNK_BYTES / x->bytes;
     if (x->chunk_elems > x->shard_elems)
         x->chunk_elems = x->shard_elems;
-    x->received = qccl_alloc(n * x->chunk_elems, x->bytes);
-    x->parts = qccl_alloc(n, sizeof *x->parts);
-    if (!x->received || !x->parts)
-        result = qccl_fail(qcclOutOfMemory, "no memory for %zu parts of %zu bytes", n,
-                           x->chunk_elems * x->bytes);
-    for (size_t begin = 0; result == qcclSuccess && begin < x->shard_elems;
-         begin += x->chunk_elems) {
-        result = reduce_chunk(x, begin);
-        if (result == qcclSuccess && gather)
-            result = gather_chunk(x, gather, begin);
+    RETURN_IF_FAILED(qccl_comm_workspace(x->comm, pointers + n * x->chunk_elems * x->bytes));
+    x->parts = (const void **)(void *)x->comm->workspace;
+    x->received = (char *)x->comm->workspace + pointers;
+    for (size_t begin = 0; begin < x->shard_elems; begin += x->chunk_elems) {
+        RETURN_IF_FAILED(reduce_chunk(x, begin));
+        if (gather)
+            RETURN_IF_FAILED(gather_chunk(x, gather, begin));
     }
-    qccl_free(x->parts);
-    qccl_free(x->received);
-    return result;
+    return qcclSuccess;
 }
 
 qcclResult_t qccl_plain_allreduce(struct qcclComm *comm, const void *sendbuff, void *recvbuff,

@@ -7,9 +7,9 @@
 #include "quant/x86/x86_kernels.h"
 #endif
 
-/* An emulated AVX-512 (meson's avx512=emulated, for testing those rows anywhere) runs on every processor. */
+/* Emulated AVX-512 rows (meson's avx512=emulated, for testing them anywhere) need what they are emulated with. */
 #if QCCL_EMULATED_AVX512
-#define AVX512_NEEDS QCCL_CPU_C
+#define AVX512_NEEDS QCCL_CPU_AVX2
 #else
 #define AVX512_NEEDS QCCL_CPU_AVX512
 #endif
@@ -26,12 +26,14 @@ static const struct kernels none_kernels[] = {
 
 static const struct kernels bf16_kernels[] = {
 #if QCCL_HAVE_X86
+#if QCCL_HAVE_AVX512
     {.name = "bf16_avx512",
      .cpu = AVX512_NEEDS,
      .encode = encode_bf16_avx512,
      .decode = decode_bf16_avx512,
      .decode_add = decode_add_bf16_avx512,
      .sum = sum_bf16_avx512},
+#endif
     {.name = "bf16_avx2",
      .cpu = QCCL_CPU_AVX2,
      .encode = encode_bf16_avx2,
@@ -50,12 +52,14 @@ static const struct kernels bf16_kernels[] = {
 
 static const struct kernels int8_kernels[] = {
 #if QCCL_HAVE_X86
+#if QCCL_HAVE_AVX512
     {.name = "int8_avx512",
      .cpu = AVX512_NEEDS,
      .encode = encode_int8_avx512,
      .decode = decode_int8_avx512,
      .decode_add = decode_add_int8_avx512,
      .sum = sum_int8_avx512},
+#endif
     {.name = "int8_avx2",
      .cpu = QCCL_CPU_AVX2,
      .encode = encode_int8_avx2,
@@ -74,12 +78,14 @@ static const struct kernels int8_kernels[] = {
 
 static const struct kernels int4_kernels[] = {
 #if QCCL_HAVE_X86
+#if QCCL_HAVE_AVX512
     {.name = "int4_avx512",
      .cpu = AVX512_NEEDS,
      .encode = encode_int4_avx512,
      .decode = decode_int4_avx512,
      .decode_add = decode_add_int4_avx512,
      .sum = sum_int4_avx512},
+#endif
     {.name = "int4_avx2",
      .cpu = QCCL_CPU_AVX2,
      .encode = encode_int4_avx2,
@@ -98,12 +104,14 @@ static const struct kernels int4_kernels[] = {
 
 static const struct kernels int2_kernels[] = {
 #if QCCL_HAVE_X86
+#if QCCL_HAVE_AVX512
     {.name = "int2_avx512",
      .cpu = AVX512_NEEDS,
      .encode = encode_int2_avx512,
      .decode = decode_int2_avx512,
      .decode_add = decode_add_int2_avx512,
      .sum = sum_int2_avx512},
+#endif
     {.name = "int2_avx2",
      .cpu = QCCL_CPU_AVX2,
      .encode = encode_int2_avx2,
@@ -122,12 +130,14 @@ static const struct kernels int2_kernels[] = {
 
 static const struct kernels sr1_kernels[] = {
 #if QCCL_HAVE_X86
+#if QCCL_HAVE_AVX512
     {.name = "sr1_avx512",
      .cpu = AVX512_NEEDS,
      .encode = encode_sr1_avx512,
      .decode = decode_bit1_avx512,
      .decode_add = decode_add_bit1_avx512,
      .sum = sum_bit1_avx512},
+#endif
     {.name = "sr1_avx2",
      .cpu = QCCL_CPU_AVX2,
      .encode = encode_sr1_avx2,
@@ -146,12 +156,14 @@ static const struct kernels sr1_kernels[] = {
 
 static const struct kernels sign1_kernels[] = {
 #if QCCL_HAVE_X86
+#if QCCL_HAVE_AVX512
     {.name = "sign1_avx512",
      .cpu = AVX512_NEEDS,
      .encode = encode_sign1_avx512,
      .decode = decode_bit1_avx512,
      .decode_add = decode_add_bit1_avx512,
      .sum = sum_bit1_avx512},
+#endif
     {.name = "sign1_avx2",
      .cpu = QCCL_CPU_AVX2,
      .encode = encode_sign1_avx2,
@@ -170,6 +182,7 @@ static const struct kernels sign1_kernels[] = {
 
 static const struct converters converter_rows[] = {
 #if QCCL_HAVE_X86
+#if QCCL_HAVE_AVX512
     {.name = "convert_avx512",
      .cpu = AVX512_NEEDS,
      .load_bf16 = load_bf16_avx512,
@@ -179,6 +192,7 @@ static const struct converters converter_rows[] = {
      .subtract = subtract_avx512,
      .hadamard = hadamard_avx512,
      .scale = scale_avx512},
+#endif
     {.name = "convert_avx2",
      .cpu = QCCL_CPU_AVX2,
      .load_bf16 = load_bf16_avx2,

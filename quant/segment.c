@@ -307,7 +307,8 @@ static const float *exact_of(const struct part *part, const qcclCodec_t *codec,
     const struct source *source = &part->values;
     if (is_direct(source->values, source->type, codec))
         return (const float *)source->values + piece->begin;
-    load_source(loaded, NULL, source, codec->hadamard, piece);
+    load(loaded, source->values, source->type, piece->begin, piece->elems);
+    transform(loaded, piece->elems, codec->hadamard, false);
     return loaded;
 }
 

@@ -1,0 +1,63 @@
+/* int4, AVX2: each lane packs its eight codes into one word. */
+#include "quant/c_kernels.h"
+#include "quant/x86/avx2.h"
+#include "quant/x86/x86_kernels.h"
+
+enum { TILE_BYTES = 64 };
+
+static void scan(struct encode_block *b)
+{
+    scan_groups256(b, false);
+}
+
+static bool scales(struct encode_block *b)
+{
+    return int_scales256(b, 7.0f, 65536.0f);
+}
+
+INLINE256 void pack(uint8_t *codes, size_t lane, const __m256i rows[TILE_ROWS])
+{
+    _mm256_storeu_si256((__m256i *)(void *)(codes + 4 * lane), merge_rows256(rows, 4));
+}
+
+static void tiles(const struct encode_block *b)
+{
+    encode_int_tiles256(b, TILE_BYTES, pack);
+}
+
+void encode_int4_avx2(const struct encode_args *args)
+{
+    static const struct encoder encoder = {
+        .tile_bytes = TILE_BYTES,
+        .scan = scan,
+        .scales = scales,
+        .tiles = tiles,
+        .c_row = encode_int4_c,
+    };
+    qccl_encode_blocks(args, &encoder);
+}
+
+INLINE256 void decode(__m256 rows[TILE_ROWS], const uint8_t *codes, int half,
+                      const uint16_t *unit_scales)
+{
+    const __m256i *words = (const __m256i *)(const void *)codes;
+    const __m128i shift = _mm_cvtsi32_si128(16 * half);
+    __m256i low = _mm256_srl_epi32(_mm256_loadu_si256(words), shift);
+    __m256i high = _mm256_srl_epi32(_mm256_loadu_si256(words + 1), shift);
+    decode_ints256(rows, low, high, 4, unit_scales);
+}
+
+void sum_int4_avx2(const struct sum_args *args)
+{
+    sum256(args, TILE_BYTES, true, decode);
+}
+
+void decode_int4_avx2(const struct decode_args *args)
+{
+    qccl_decode_by_sum(args, sum_int4_avx2);
+}
+
+void decode_add_int4_avx2(const struct decode_args *args)
+{
+    qccl_decode_add_by_sum(args, sum_int4_avx2);
+}
