@@ -13,7 +13,7 @@
 
 #define INLINE256 static inline __attribute__((always_inline))
 
-enum { HALF_LANES = TILE_LANES / 2, HALF_ROWS = TILE_ROWS / 2, HALF_TILE = TILE_ELEMS / 2 };
+enum { SETS = 4, HALF_LANES = TILE_LANES / 2, HALF_ROWS = TILE_ROWS / 2, HALF_TILE = TILE_ELEMS / 2 };
 
 /* ------------------------------------------------------------------ bits */
 
@@ -51,44 +51,68 @@ INLINE256 __m128i halves256(__m256i words)
 
 /* ------------------------------------------------------------------ random numbers */
 
-/* Philox in 64-bit lanes, whose products hold both halves in place.  Counters stand in the low halves; so do the words
- * that come out, with anything above them. */
-INLINE256 void philox_lanes256(__m256i words[4], __m256i counter, const struct philox_start *s)
+/* The state of Philox between rounds: even and odd blocks in two sets of 64-bit lanes.  Products hold both halves in
+ * place; words stand in the low halves, with anything above them.  a is words 0 and 1, b words 2 and 3, 1 and 3 being the
+ * low halves of products, to which the next round's key is added early. */
+struct philox256 {
+    __m256i word0[SETS], word2[SETS], low0[SETS], low1[SETS];
+};
+
+INLINE256 void philox_round256(struct philox256 *p, uint32_t key0, uint32_t key1)
 {
     const __m256i m0 = _mm256_set1_epi64x(PHILOX_M0), m1 = _mm256_set1_epi64x(PHILOX_M1);
-    __m256i p0, p1, q0, q1, word0, word2;
-    p0 = _mm256_mul_epu32(counter, m0);
-    word2 = xor256(_mm256_srli_epi64(p0, 32), s->word2_round0);
-    p1 = _mm256_mul_epu32(word2, m1);
-    word0 = xor256(_mm256_srli_epi64(p1, 32), s->word0_round1);
-    word2 = xor256(p0, s->word2_round1);
-    q0 = _mm256_mul_epu32(word0, m0);
-    q1 = _mm256_mul_epu32(word2, m1);
-    word0 = xor256(_mm256_xor_si256(_mm256_srli_epi64(q1, 32), p1), s->key0[2]);
-    word2 = xor256(_mm256_srli_epi64(q0, 32), s->word2_round2);
-    for (int round = 3; round < PHILOX_ROUNDS; round++) {
-        p0 = xor256(q0, s->key1[round]);
-        p1 = xor256(q1, s->key0[round]);
-        q0 = _mm256_mul_epu32(word0, m0);
-        q1 = _mm256_mul_epu32(word2, m1);
-        word0 = _mm256_xor_si256(_mm256_srli_epi64(q1, 32), p1);
-        word2 = _mm256_xor_si256(_mm256_srli_epi64(q0, 32), p0);
+    for (int i = 0; i < SETS; i++) {
+        __m256i product0 = _mm256_mul_epu32(p->word0[i], m0);
+        __m256i product1 = _mm256_mul_epu32(p->word2[i], m1);
+        __m256i mixed0 = xor256(p->low1[i], key0), mixed1 = xor256(p->low0[i], key1);
+        p->word0[i] = _mm256_xor_si256(_mm256_srli_epi64(product1, 32), mixed0);
+        p->word2[i] = _mm256_xor_si256(_mm256_srli_epi64(product0, 32), mixed1);
+        p->low0[i] = product0;
+        p->low1[i] = product1;
     }
-    words[0] = word0;
-    words[1] = q1;
-    words[2] = word2;
-    words[3] = q0;
 }
 
-/* The words of blocks first to first + 7: even ones in one set of lanes, odd ones in another, merged at the end. */
-INLINE256 void philox256(__m256i words[4], uint32_t first, const struct philox_start *start)
+/* The first three rounds, whose constant parts are in start. */
+INLINE256 void philox_first256(struct philox256 *p, const __m256i counter[SETS],
+                               const struct philox_start *s)
+{
+    const __m256i m0 = _mm256_set1_epi64x(PHILOX_M0), m1 = _mm256_set1_epi64x(PHILOX_M1);
+    for (int i = 0; i < SETS; i++) {
+        __m256i product0 = _mm256_mul_epu32(counter[i], m0);
+        __m256i word2 = xor256(_mm256_srli_epi64(product0, 32), s->word2_round0);
+        __m256i product1 = _mm256_mul_epu32(word2, m1);
+        p->word0[i] = xor256(_mm256_srli_epi64(product1, 32), s->word0_round1);
+        p->word2[i] = xor256(product0, s->word2_round1);
+        p->low1[i] = product1;
+    }
+    for (int i = 0; i < SETS; i++) {
+        __m256i product0 = _mm256_mul_epu32(p->word0[i], m0);
+        __m256i product1 = _mm256_mul_epu32(p->word2[i], m1);
+        __m256i mixed0 = xor256(p->low1[i], s->key0[2]);
+        p->word0[i] = _mm256_xor_si256(_mm256_srli_epi64(product1, 32), mixed0);
+        p->word2[i] = xor256(_mm256_srli_epi64(product0, 32), s->word2_round2);
+        p->low0[i] = product0;
+        p->low1[i] = product1;
+    }
+}
+
+/* The words of the sixteen blocks of a tile, lanes 0-7 and 8-15: four chains of products at once, which one alone would
+ * leave waiting. */
+INLINE256 void philox256(__m256i words[2][4], uint32_t first, const struct philox_start *start)
 {
     const __m256i lanes = _mm256_setr_epi32(0, 0, 2, 0, 4, 0, 6, 0);
-    __m256i even[4], odd[4];
-    philox_lanes256(even, _mm256_add_epi32(_mm256_set1_epi32((int)first), lanes), start);
-    philox_lanes256(odd, _mm256_add_epi32(_mm256_set1_epi32((int)(first + 1)), lanes), start);
-    for (int w = 0; w < 4; w++)
-        words[w] = _mm256_blend_epi32(even[w], _mm256_slli_epi64(odd[w], 32), 0xaa);
+    struct philox256 p;
+    __m256i counter[SETS];
+    for (uint32_t i = 0; i < SETS; i++)
+        counter[i] = _mm256_add_epi32(_mm256_set1_epi32((int)(first + i / 2 * HALF_LANES + i % 2)), lanes);
+    philox_first256(&p, counter, start);
+    for (int round = 3; round < PHILOX_ROUNDS; round++)
+        philox_round256(&p, start->key0[round], start->key1[round]);
+    const __m256i *all[4] = {p.word0, p.low1, p.word2, p.low0};
+    for (int half = 0; half < 2; half++)
+        for (int w = 0; w < 4; w++)
+            words[half][w] = _mm256_blend_epi32(all[w][2 * half],
+                                                _mm256_slli_epi64(all[w][2 * half + 1], 32), 0xaa);
 }
 
 /* ------------------------------------------------------------------ groups */
@@ -228,13 +252,14 @@ INLINE256 void int_tiles256(const struct encode_block *b, bool nearest, bool fee
     const struct philox_start start = *b->start;
     for (size_t t = 0; t < b->tiles; t++) {
         prefetch256(b, t * TILE_ELEMS, feedback);
+        __m256i words[2][4];
+        if (!nearest)
+            philox256(words, b->first_draw + (uint32_t)t * TILE_LANES, &start);
         for (size_t lane = 0; lane < TILE_LANES; lane += HALF_LANES) {
-            __m256i words[4], rows[TILE_ROWS];
+            __m256i rows[TILE_ROWS];
             struct half256 half = {
                 .first = t * TILE_ELEMS + lane, .unit = t * TILE_UNITS, .lane = lane};
-            if (!nearest)
-                philox256(words, b->first_draw + (uint32_t)(t * TILE_LANES + lane), &start);
-            int_half256(b, &half, words, nearest, feedback, rows);
+            int_half256(b, &half, words[lane / HALF_LANES], nearest, feedback, rows);
             pack(b->codes + t * tile_bytes, lane, rows);
         }
     }
@@ -286,41 +311,28 @@ INLINE256 void store_half256(float *out, const __m256 rows[TILE_ROWS], enum stor
     }
 }
 
-/* A unit's scale, and all ones where it is not zero. */
-struct unit256 {
-    __m256 scale;
-    __m256i some;
-};
-
-INLINE256 struct unit256 unit256(uint16_t scale)
-{
-    return (struct unit256){
-        .scale = _mm256_castsi256_ps(_mm256_set1_epi32((int)scale_bits(scale))),
-        .some = _mm256_set1_epi32(scale_is_zero(scale) ? 0 : -1),
-    };
-}
-
 /* Decodes rows 4 * half to 4 * half + 3 of a tile, each as two vectors; scales are those of the half's units, NULL
  * in a format without. */
 typedef void decode256_fn(__m256 rows[TILE_ROWS], const uint8_t *codes, int half,
                           const uint16_t *scales);
 
-/* Two's complement codes of `bits` bits at the low end of words, one row above the other. */
-INLINE256 void decode_ints256(__m256 rows[TILE_ROWS], __m256i low, __m256i high, int bits,
+/* Two's complement codes of `bits` bits, from bit `first` up one row above the other. */
+INLINE256 void decode_ints256(__m256 rows[TILE_ROWS], const __m256i words[2], int first, int bits,
                               const uint16_t *scales)
 {
-    struct unit256 unit = unit256(scales[0]);
-    for (int i = 0; i < HALF_ROWS; i++) {
-        if (i == 2 && scales[1] != scales[0])
-            unit = unit256(scales[1]);
-        __m256i some0 = _mm256_and_si256(low, unit.some);
-        __m256i some1 = _mm256_and_si256(high, unit.some);
-        some0 = _mm256_slli_epi32(some0, 32 - bits - i * bits);
-        some1 = _mm256_slli_epi32(some1, 32 - bits - i * bits);
-        __m256 q0 = _mm256_cvtepi32_ps(_mm256_srai_epi32(some0, 32 - bits));
-        __m256 q1 = _mm256_cvtepi32_ps(_mm256_srai_epi32(some1, 32 - bits));
-        rows[2 * i] = _mm256_mul_ps(q0, unit.scale);
-        rows[2 * i + 1] = _mm256_mul_ps(q1, unit.scale);
+    __m256i some[2];
+    __m256 scale;
+    for (int i = 0; i < TILE_ROWS; i++) {
+        if (i == 0 || (i == HALF_ROWS && scales[1] != scales[0])) {
+            uint16_t value = scales[i / HALF_ROWS];
+            __m256i mask = _mm256_set1_epi32(scale_is_zero(value) ? 0 : -1);
+            scale = _mm256_castsi256_ps(_mm256_set1_epi32((int)scale_bits(value)));
+            some[0] = _mm256_and_si256(words[0], mask);
+            some[1] = _mm256_and_si256(words[1], mask);
+        }
+        /* The code to the top, then down with its sign. */
+        __m256i top = _mm256_slli_epi32(some[i % 2], 32 - bits - first - i / 2 * bits);
+        rows[i] = _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_srai_epi32(top, 32 - bits)), scale);
     }
 }
 
@@ -350,9 +362,10 @@ INLINE256 void part_half256(__m256 rows[TILE_ROWS], const struct sum_part *part,
 }
 
 INLINE256 void sum_half256(const struct sum_args *a, const struct tile256 *tile, int half,
-                           bool scaled, decode256_fn *decode, __m256 total[TILE_ROWS])
+                           bool scaled, decode256_fn *decode, enum store kind)
 {
     const __m256 weight = _mm256_set1_ps(a->weight);
+    __m256 total[TILE_ROWS];
     part_half256(total, &a->parts[0], tile, half, scaled, decode);
     for (int p = 1; p < a->nparts; p++) {
         __m256 term[TILE_ROWS];
@@ -362,6 +375,7 @@ INLINE256 void sum_half256(const struct sum_args *a, const struct tile256 *tile,
     }
     for (int i = 0; i < TILE_ROWS; i++)
         total[i] = canonical256(_mm256_mul_ps(total[i], weight));
+    store_half256(a->out + tile->offset + half * HALF_TILE, total, kind);
 }
 
 INLINE256 void sum256(const struct sum_args *a, size_t tile_bytes, bool scaled, decode256_fn *decode)
@@ -371,11 +385,8 @@ INLINE256 void sum256(const struct sum_args *a, size_t tile_bytes, bool scaled, 
     struct tile256 tile = {.index = a->begin / TILE_ELEMS, .bytes = tile_bytes};
     for (; tile.offset < a->elems; tile.offset += TILE_ELEMS, tile.index++) {
         next_tile(&cursor, tile.groups);
-        for (int half = 0; half < 2; half++) {
-            __m256 total[TILE_ROWS];
-            sum_half256(a, &tile, half, scaled, decode, total);
-            store_half256(a->out + tile.offset + half * HALF_TILE, total, kind);
-        }
+        sum_half256(a, &tile, 0, scaled, decode, kind);
+        sum_half256(a, &tile, 1, scaled, decode, kind);
     }
     if (kind != STORE_CACHED)
         _mm_sfence();

@@ -44,12 +44,12 @@ INLINE256 void encode(const struct encode_args *a, bool nearest, bool feedback)
     for (size_t i = 0; i < a->elems; i += TILE_ELEMS) {
         for (size_t line = 0; line < TILE_ELEMS; line += TILE_LANES)
             _mm_prefetch((const char *)(a->x + i + line + BLOCK_ELEMS), _MM_HINT_T0);
-        for (size_t lane = 0; lane < TILE_LANES; lane += HALF_LANES, draw += HALF_LANES) {
-            __m256i words[4];
-            if (!nearest)
-                philox256(words, draw, &start);
-            encode_half(a, i + lane, words, nearest, feedback);
-        }
+        __m256i words[2][4];
+        if (!nearest)
+            philox256(words, draw, &start);
+        encode_half(a, i, words[0], nearest, feedback);
+        encode_half(a, i + HALF_LANES, words[1], nearest, feedback);
+        draw += TILE_LANES;
     }
 }
 

@@ -50,13 +50,13 @@ INLINE256 void sr1_tiles(const struct encode_block *b, bool nearest, bool feedba
     const struct philox_start start = *b->start;
     for (size_t t = 0; t < b->tiles; t++) {
         prefetch256(b, t * TILE_ELEMS, feedback);
+        __m256i words[2][4];
+        if (!nearest)
+            philox256(words, b->first_draw + (uint32_t)t * TILE_LANES, &start);
         for (size_t lane = 0; lane < TILE_LANES; lane += HALF_LANES) {
-            __m256i words[4];
             struct half256 half = {
                 .first = t * TILE_ELEMS + lane, .unit = t * TILE_UNITS, .lane = lane};
-            if (!nearest)
-                philox256(words, b->first_draw + (uint32_t)(t * TILE_LANES + lane), &start);
-            sr1_half(b, &half, words, nearest, feedback);
+            sr1_half(b, &half, words[lane / HALF_LANES], nearest, feedback);
         }
     }
 }
@@ -159,20 +159,19 @@ void encode_sign1_avx2(const struct encode_args *args)
 /* The scale with its sign turned where the bit is 0; a zero scale stays +0. */
 INLINE256 void decode(__m256 rows[TILE_ROWS], const uint8_t *codes, int half, const uint16_t *scales)
 {
-    const __m128i *bytes = (const __m128i *)(const void *)codes;
-    __m128i both = _mm_srl_epi32(_mm_loadu_si128(bytes), _mm_cvtsi32_si128(4 * half));
-    __m256i low = _mm256_cvtepu8_epi32(both), high = _mm256_cvtepu8_epi32(_mm_srli_si128(both, 8));
+    __m128i bytes = _mm_loadu_si128((const __m128i *)(const void *)codes);
+    const __m256i words[2] = {_mm256_cvtepu8_epi32(bytes),
+                              _mm256_cvtepu8_epi32(_mm_srli_si128(bytes, 8))};
     __m256i scale = _mm256_setzero_si256(), sign = scale;
-    for (int i = 0; i < HALF_ROWS; i++) {
-        if (i == 0 || (i == 2 && scales[1] != scales[0])) {
-            bool zero = scale_is_zero(scales[i / 2]);
-            scale = _mm256_set1_epi32(zero ? 0 : (int)scale_bits(scales[i / 2]));
-            sign = _mm256_set1_epi32(zero ? 0 : INT32_MIN);
+    for (int i = 0; i < TILE_ROWS; i++) {
+        if (i == 0 || (i == HALF_ROWS && scales[1] != scales[0])) {
+            uint16_t value = scales[i / HALF_ROWS];
+            scale = _mm256_set1_epi32((int)scale_bits(value));
+            sign = _mm256_set1_epi32(scale_is_zero(value) ? 0 : INT32_MIN);
         }
-        __m256i sign0 = _mm256_andnot_si256(_mm256_slli_epi32(low, 31 - i), sign);
-        __m256i sign1 = _mm256_andnot_si256(_mm256_slli_epi32(high, 31 - i), sign);
-        rows[2 * i] = _mm256_castsi256_ps(_mm256_xor_si256(scale, sign0));
-        rows[2 * i + 1] = _mm256_castsi256_ps(_mm256_xor_si256(scale, sign1));
+        __m256i bit = _mm256_slli_epi32(words[i % 2], 31 - half * HALF_ROWS - i / 2);
+        __m256i turned = _mm256_xor_si256(scale, _mm256_andnot_si256(bit, sign));
+        rows[i] = _mm256_castsi256_ps(turned);
     }
 }
 

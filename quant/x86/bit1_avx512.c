@@ -139,9 +139,8 @@ INLINE512 void decode(__m512 rows[TILE_ROWS], const uint8_t *codes, const uint16
     __m512i scale = _mm512_setzero_si512(), sign = scale;
     for (unsigned r = 0; r < TILE_ROWS; r++) {
         if (r == 0 || (r % 2 == 0 && scales[r / 2] != scales[r / 2 - 1])) {
-            bool zero = scale_is_zero(scales[r / 2]);
-            scale = _mm512_set1_epi32(zero ? 0 : (int)scale_bits(scales[r / 2]));
-            sign = _mm512_set1_epi32(zero ? 0 : INT32_MIN);
+            scale = _mm512_set1_epi32((int)scale_bits(scales[r / 2]));
+            sign = _mm512_set1_epi32(scale_is_zero(scales[r / 2]) ? 0 : INT32_MIN);
         }
         __m512i bit = _mm512_slli_epi32(words, 31 - r);
         rows[r] = _mm512_castsi512_ps(_mm512_ternarylogic_epi32(bit, sign, scale, 0xa6));

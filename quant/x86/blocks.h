@@ -95,15 +95,17 @@ static inline void next_tile(struct unit_cursor *cursor, size_t groups[TILE_UNIT
     }
 }
 
-/* A scale as the bits of an fp32 value, NaN where it is infinite. */
-static inline uint32_t scale_bits(uint16_t scale)
-{
-    return (scale & 0x7f80) == 0x7f80 ? QCCL_NAN_BITS : (uint32_t)scale << 16;
-}
-
 static inline bool scale_is_zero(uint16_t scale)
 {
     return (scale & 0x7fff) == 0;
+}
+
+/* A scale as the bits of an fp32 value: NaN where it is infinite, +0 where it is -0. */
+static inline uint32_t scale_bits(uint16_t scale)
+{
+    if ((scale & 0x7f80) == 0x7f80)
+        return QCCL_NAN_BITS;
+    return scale_is_zero(scale) ? 0 : (uint32_t)scale << 16;
 }
 
 /* The rows of a tile, one bit each, whose units' values are not zero. */

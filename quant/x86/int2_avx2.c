@@ -43,12 +43,10 @@ void encode_int2_avx2(const struct encode_args *args)
 INLINE256 void decode(__m256 rows[TILE_ROWS], const uint8_t *codes, int half,
                       const uint16_t *unit_scales)
 {
-    const __m128i *halves = (const __m128i *)(const void *)codes;
-    const __m128i shift = _mm_cvtsi32_si128(8 * half);
-    __m256i low = _mm256_cvtepu16_epi32(_mm_loadu_si128(halves));
-    __m256i high = _mm256_cvtepu16_epi32(_mm_loadu_si128(halves + 1));
-    decode_ints256(rows, _mm256_srl_epi32(low, shift), _mm256_srl_epi32(high, shift), 2,
-                   unit_scales);
+    const __m128i *from = (const __m128i *)(const void *)codes;
+    const __m256i words[2] = {_mm256_cvtepu16_epi32(_mm_loadu_si128(from)),
+                              _mm256_cvtepu16_epi32(_mm_loadu_si128(from + 1))};
+    decode_ints256(rows, words, half * 8, 2, unit_scales);
 }
 
 void sum_int2_avx2(const struct sum_args *args)

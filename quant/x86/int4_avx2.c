@@ -40,11 +40,9 @@ void encode_int4_avx2(const struct encode_args *args)
 INLINE256 void decode(__m256 rows[TILE_ROWS], const uint8_t *codes, int half,
                       const uint16_t *unit_scales)
 {
-    const __m256i *words = (const __m256i *)(const void *)codes;
-    const __m128i shift = _mm_cvtsi32_si128(16 * half);
-    __m256i low = _mm256_srl_epi32(_mm256_loadu_si256(words), shift);
-    __m256i high = _mm256_srl_epi32(_mm256_loadu_si256(words + 1), shift);
-    decode_ints256(rows, low, high, 4, unit_scales);
+    const __m256i *from = (const __m256i *)(const void *)codes;
+    const __m256i words[2] = {_mm256_loadu_si256(from), _mm256_loadu_si256(from + 1)};
+    decode_ints256(rows, words, half * 16, 4, unit_scales);
 }
 
 void sum_int4_avx2(const struct sum_args *args)

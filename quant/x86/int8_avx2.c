@@ -50,9 +50,9 @@ void encode_int8_avx2(const struct encode_args *args)
 INLINE256 void decode(__m256 rows[TILE_ROWS], const uint8_t *codes, int half,
                       const uint16_t *unit_scales)
 {
-    const __m256i *words = (const __m256i *)(const void *)(codes + half * (TILE_BYTES / 2));
-    __m256i low = _mm256_loadu_si256(words), high = _mm256_loadu_si256(words + 1);
-    decode_ints256(rows, low, high, 8, unit_scales);
+    const __m256i *from = (const __m256i *)(const void *)(codes + half * (TILE_BYTES / 2));
+    const __m256i words[2] = {_mm256_loadu_si256(from), _mm256_loadu_si256(from + 1)};
+    decode_ints256(rows, words, 0, 8, unit_scales);
 }
 
 void sum_int8_avx2(const struct sum_args *args)
