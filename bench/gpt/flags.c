@@ -1,0 +1,326 @@
+/* The command line of qccl-gpt as one table: parsing, ranges, defaults and help all walk it.
+ *
+ * A value is the next argument or stands behind an equals sign. */
+#include "bench/gpt/flags.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench/gpt/text.h"
+#include "bench/options.h"
+#include "bench/report.h"
+
+enum kind { KIND_INT, KIND_SEED, KIND_REAL, KIND_TEXT };
+
+struct flag {
+    const char *name;
+    enum kind kind;
+    size_t field;        /* offset in struct gpt_options */
+    int least, most;     /* of integers; a real number is at least 0 */
+    const char *initial; /* the default, as one would type it; NULL: none */
+    const char *help;
+};
+
+#define FIELD(name) offsetof(struct gpt_options, name)
+
+static const struct flag flags[] = {
+    {.name = "ranks",
+     .kind = KIND_INT,
+     .field = FIELD(ranks),
+     .least = 1,
+     .most = 1024,
+     .help = "threads that are ranks (default 4); under mpirun its processes are"},
+    {.name = "policy",
+     .kind = KIND_TEXT,
+     .field = FIELD(policy),
+     .help = "what is compressed: none, int4, \"int4 gather=int8; min=0\", ... (default:\n"
+             "QCCL_POLICY, else the library's)"},
+    {.name = "steps",
+     .kind = KIND_INT,
+     .field = FIELD(steps),
+     .least = 1,
+     .most = 100000000,
+     .initial = "1400",
+     .help = "optimizer steps"},
+    {.name = "batch",
+     .kind = KIND_INT,
+     .field = FIELD(batch),
+     .least = 1,
+     .most = 4096,
+     .initial = "4",
+     .help = "sequences a rank learns from in a step"},
+    {.name = "layers",
+     .kind = KIND_INT,
+     .field = FIELD(layers),
+     .least = 1,
+     .most = GPT_MAX_LAYERS,
+     .initial = "3",
+     .help = "transformer blocks"},
+    {.name = "width",
+     .kind = KIND_INT,
+     .field = FIELD(width),
+     .least = 1,
+     .most = 4096,
+     .initial = "128",
+     .help = "values of a token between blocks, a multiple of --heads"},
+    {.name = "heads",
+     .kind = KIND_INT,
+     .field = FIELD(heads),
+     .least = 1,
+     .most = 256,
+     .initial = "4",
+     .help = "attention heads"},
+    {.name = "context",
+     .kind = KIND_INT,
+     .field = FIELD(context),
+     .least = 1,
+     .most = 4096,
+     .initial = "64",
+     .help = "bytes of a sequence"},
+    {.name = "lr",
+     .kind = KIND_REAL,
+     .field = FIELD(rate),
+     .initial = "3e-3",
+     .help = "peak learning rate; a cosine takes it to a tenth of that"},
+    {.name = "warmup",
+     .kind = KIND_INT,
+     .field = FIELD(warmup),
+     .least = 0,
+     .most = 100000000,
+     .initial = "100",
+     .help = "steps in which the learning rate rises to its peak"},
+    {.name = "decay",
+     .kind = KIND_REAL,
+     .field = FIELD(decay),
+     .initial = "0.1",
+     .help = "weight decay of matrices"},
+    {.name = "clip",
+     .kind = KIND_REAL,
+     .field = FIELD(clip),
+     .initial = "1",
+     .help = "largest norm of the averaged gradient; 0: any"},
+    {.name = "seed",
+     .kind = KIND_SEED,
+     .field = FIELD(seed),
+     .initial = "1",
+     .help = "of weights, batches and rounding; a run repeats bit for bit"},
+    {.name = "text",
+     .kind = KIND_TEXT,
+     .field = FIELD(text),
+     .initial = GPT_DEFAULT_TEXT,
+     .help = "file to learn, plain or gzip; its last twentieth is for validation"},
+    {.name = "eval",
+     .kind = KIND_INT,
+     .field = FIELD(eval),
+     .least = 1,
+     .most = 100000000,
+     .initial = "100",
+     .help = "steps between validations, each with a progress line and a check that\n"
+             "all ranks have the same parameters"},
+    {.name = "windows",
+     .kind = KIND_INT,
+     .field = FIELD(windows),
+     .least = 1,
+     .most = 1000000,
+     .initial = "256",
+     .help = "sequences of a validation, spread evenly, always the same ones"},
+    {.name = "log",
+     .kind = KIND_TEXT,
+     .field = FIELD(log),
+     .help = "file for tab-separated rows, one a progress line"},
+    {.name = "json",
+     .kind = KIND_TEXT,
+     .field = FIELD(json),
+     .help = "file for a summary at the end; \"-\": standard output, without progress lines"},
+    {.name = "dump-grads",
+     .kind = KIND_TEXT,
+     .field = FIELD(dump_dir),
+     .help = "folder for grad.rank0.f32 and so on: each rank's own gradient before the\n"
+             "all-reduce, raw little-endian fp32"},
+    {.name = "dump-step",
+     .kind = KIND_INT,
+     .field = FIELD(dump_step),
+     .least = 1,
+     .most = 100000000,
+     .initial = "100",
+     .help = "the step whose gradients are dumped"},
+};
+
+enum { FLAGS = sizeof flags / sizeof flags[0] };
+
+/* ------------------------------------------------------------------ help */
+
+enum { HELP_COLUMN = 20 };
+
+static void print_flag(const struct flag *flag)
+{
+    static const char *const values[] = {
+        [KIND_INT] = "N", [KIND_SEED] = "N", [KIND_REAL] = "X", [KIND_TEXT] = "TEXT"};
+    char left[40];
+    snprintf(left, sizeof left, "--%s %s", flag->name, values[flag->kind]);
+    printf("  %-*s ", HELP_COLUMN - 3, left);
+    for (const char *c = flag->help; *c; c++) {
+        putchar(*c);
+        if (*c == '\n')
+            printf("%*s", HELP_COLUMN, "");
+    }
+    if (flag->initial) {
+        bool is_long = strlen(flag->initial) > 10;
+        printf("%s%*s(default %s)", is_long ? "\n" : "", is_long ? HELP_COLUMN : 1, "",
+               flag->initial);
+    }
+    putchar('\n');
+}
+
+static void print_help(void)
+{
+    puts("usage: qccl-gpt [flags]\n"
+         "       mpirun -n 4 qccl-gpt [flags]\n"
+         "\n"
+         "Trains a small GPT on the bytes of a text, data-parallel: each rank works out the\n"
+         "gradient of its own batch, one qcclAllReduce averages the gradients, and every rank\n"
+         "takes the same AdamW step.\n");
+    for (size_t i = 0; i < FLAGS; i++)
+        print_flag(&flags[i]);
+    puts("  --version         version of the program and the library\n"
+         "  --help            this text\n"
+         "\n"
+         "A progress line has the mean training loss since the last line and the validation\n"
+         "loss, in nats a byte; the tokens (bytes) all ranks learnt from in a second; comm, the\n"
+         "share of time in the all-reduce of gradients, which starts to count when the last\n"
+         "rank is there; wire, the bytes all ranks have sent for gradients; ratio, what fp32\n"
+         "would have sent to what was; error, the relative error of what was encoded, sampled.\n"
+         "Validations are not counted as time.  A row of --log has step, train_loss, val_loss,\n"
+         "seconds, tokens_per_s, comm_share, raw_bytes and wire_bytes.");
+}
+
+/* ------------------------------------------------------------------ values */
+
+static int store_int(const struct flag *flag, const char *text, void *field)
+{
+    int value;
+    if (!bench_parse_int(text, flag->least, flag->most, &value))
+        return bench_usage_error("--%s %s: expected a whole number from %d to %d", flag->name, text,
+                                 flag->least, flag->most);
+    memcpy(field, &value, sizeof value);
+    return 0;
+}
+
+static int store_seed(const struct flag *flag, const char *text, void *field)
+{
+    uint64_t value;
+    if (!bench_parse_integer(text, 0, UINT64_MAX, &value))
+        return bench_usage_error("--%s %s: expected a whole number from 0 to 2^64 - 1", flag->name,
+                                 text);
+    memcpy(field, &value, sizeof value);
+    return 0;
+}
+
+static int store_real(const struct flag *flag, const char *text, void *field)
+{
+    char *end = NULL;
+    double value = strtod(text, &end);
+    if (end == text || *end || !isfinite(value) || value < 0)
+        return bench_usage_error("--%s %s: expected a number that is not negative", flag->name,
+                                 text);
+    memcpy(field, &value, sizeof value);
+    return 0;
+}
+
+static int store(const struct flag *flag, const char *text, struct gpt_options *options)
+{
+    void *field = (char *)options + flag->field;
+    switch (flag->kind) {
+    case KIND_INT:
+        return store_int(flag, text, field);
+    case KIND_SEED:
+        return store_seed(flag, text, field);
+    case KIND_REAL:
+        return store_real(flag, text, field);
+    case KIND_TEXT:
+        break;
+    }
+    memcpy(field, &text, sizeof text);
+    return 0;
+}
+
+/* ------------------------------------------------------------------ the command line */
+
+static const struct flag *find_flag(const char *name, size_t length)
+{
+    for (size_t i = 0; i < FLAGS; i++) {
+        if (strlen(flags[i].name) == length && memcmp(flags[i].name, name, length) == 0)
+            return &flags[i];
+    }
+    return NULL;
+}
+
+/* Takes the flag at argv[*at] with its value and moves *at behind them. */
+static int take_flag(struct gpt_options *options, int argc, char **argv, int *at)
+{
+    const char *text = argv[(*at)++];
+    if (strncmp(text, "--", 2) != 0)
+        return bench_usage_error("unexpected argument \"%s\"", text);
+    const char *name = text + 2, *equals = strchr(name, '=');
+    size_t length = equals ? (size_t)(equals - name) : strlen(name);
+    const struct flag *flag = find_flag(name, length);
+    if (!flag)
+        return bench_usage_error("no such flag: --%.*s", (int)length, name);
+    if (!equals && *at == argc)
+        return bench_usage_error("--%s needs a value", flag->name);
+    return store(flag, equals ? equals + 1 : argv[(*at)++], options);
+}
+
+/* What no flag alone can get wrong. */
+static int check_together(const struct gpt_options *options)
+{
+    if (options->width % options->heads != 0)
+        return bench_usage_error("--width %d is no multiple of --heads %d", options->width,
+                                 options->heads);
+    if (options->dump_dir && options->dump_step > options->steps)
+        return bench_usage_error("--dump-step %d is after the last of --steps %d",
+                                 options->dump_step, options->steps);
+    return 0;
+}
+
+static bool is_flag(const char *text, const char *name)
+{
+    return strcmp(text, name) == 0;
+}
+
+bool gpt_flags_parse(struct gpt_options *options, int argc, char **argv, int *status)
+{
+    *options = (struct gpt_options){0};
+    *status = 0;
+    for (size_t i = 0; i < FLAGS && *status == 0; i++) {
+        if (flags[i].initial)
+            *status = store(&flags[i], flags[i].initial, options);
+    }
+    for (int at = 1; at < argc && *status == 0;) {
+        if (is_flag(argv[at], "--help") || is_flag(argv[at], "-h")) {
+            print_help();
+            return false;
+        }
+        if (is_flag(argv[at], "--version")) {
+            bench_print_version();
+            return false;
+        }
+        *status = take_flag(options, argc, argv, &at);
+    }
+    if (*status == 0)
+        *status = check_together(options);
+    return *status == 0;
+}
+
+struct gpt_shape gpt_flags_shape(const struct gpt_options *options)
+{
+    return (struct gpt_shape){
+        .layers = options->layers,
+        .width = options->width,
+        .heads = options->heads,
+        .context = options->context,
+        .vocabulary = 256,
+    };
+}
