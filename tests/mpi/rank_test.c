@@ -7,7 +7,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { NOTE_BYTES = 400, SKIPPED = 77 };
+enum { NOTE_BYTES = 400 };
 
 int test_rank, test_nranks;
 static int tests_run, tests_failed;
@@ -24,7 +24,7 @@ void rank_test_start(int *argc, char ***argv, int thread_level, int min_ranks)
     if (test_rank == 0)
         printf("1..0 # SKIP needs %d ranks and thread level %d\n", min_ranks, thread_level);
     MPI_Finalize();
-    exit(SKIPPED);
+    exit(EXIT_SUCCESS);
 }
 
 int rank_test_end_finalized(void)

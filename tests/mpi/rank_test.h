@@ -1,7 +1,8 @@
 /* The frame of a rank program: every rank runs the same checks, rank 0 prints TAP for all of them.
  *
  * ok() is collective: a check passes when it does on every rank, and what a failing rank noted before is printed below.
- * A check that must hold for the program to go on is require(), which ends the job.  Exit code 77 skips. */
+ * A check that must hold for the program to go on is require(), which ends the job.  A job that is too small for a test
+ * prints a plan of no checks with SKIP and ends with 0: for TAP any other status is an error. */
 #ifndef QCCL_TESTS_RANK_TEST_H
 #define QCCL_TESTS_RANK_TEST_H
 
@@ -13,7 +14,7 @@
 
 extern int test_rank, test_nranks;
 
-/* MPI_Init_thread; ends the program with 77 when the job has fewer ranks than the test needs, or less thread support. */
+/* MPI_Init_thread; skips the program when the job has fewer ranks than the test needs, or less thread support. */
 void rank_test_start(int *argc, char ***argv, int thread_level, int min_ranks);
 /* Prints the plan and finalizes MPI; what main returns. */
 int rank_test_end(void);
