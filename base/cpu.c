@@ -1,9 +1,15 @@
-/* Detection through the compiler's own cpuid helpers, which also ask whether the system saves the registers. */
+/* Detection through the compiler's own cpuid helpers, which also ask whether the system saves the registers.  clang 14's do
+ * not know F16C by name: that bit is read here. */
 #include "base/cpu.h"
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 
 #include "base/log.h"
 #include "base/status.h"
@@ -11,11 +17,19 @@
 static const char *const names[QCCL_CPU_LEVELS] = {"c", "avx2", "avx512"};
 static atomic_int cap = -1; /* -1: QCCL_CPU not read yet */
 
+#if defined(__x86_64__)
+static bool has_f16c(void)
+{
+    unsigned a, b, c = 0, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && c & bit_F16C;
+}
+#endif
+
 enum qccl_cpu qccl_cpu_detected(void)
 {
 #if defined(__x86_64__)
     __builtin_cpu_init();
-    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("f16c"))
+    if (!__builtin_cpu_supports("avx2") || !has_f16c())
         return QCCL_CPU_C;
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))

@@ -59,12 +59,18 @@ static uint64_t bits_at(const void *in, size_t i, size_t bytes)
     }
 }
 
+/* The low bits of a word as a value of an integer type, sign extended. */
+static uint64_t extended(uint64_t word, qcclDataType_t type)
+{
+    size_t unused = 64 - 8 * qcclTypeBytes(type);
+    uint64_t sign = domain_of(type) == SIGNED ? (uint64_t)1 << (63 - unused) : 0;
+    return ((word << unused >> unused) ^ sign) - sign;
+}
+
 static void widen_integers(union block *block, const void *in, size_t n, qcclDataType_t type)
 {
-    size_t bytes = qcclTypeBytes(type);
-    uint64_t sign = domain_of(type) == SIGNED ? (uint64_t)1 << (8 * bytes - 1) : 0;
     for (size_t i = 0; i < n; i++)
-        block->u[i] = (bits_at(in, i, bytes) ^ sign) - sign;
+        block->u[i] = extended(bits_at(in, i, qcclTypeBytes(type)), type);
 }
 
 static void widen(union block *block, const void *in, size_t n, qcclDataType_t type)
@@ -195,15 +201,18 @@ static void combine(union block *a, const union block *b, size_t n, enum domain 
     }
 }
 
-static void divide(union block *a, size_t n, enum domain domain, int by)
+/* An integer sum wraps as its type does before it is divided. */
+static void divide(union block *a, size_t n, qcclDataType_t type, int by)
 {
+    enum domain domain = domain_of(type);
     for (size_t i = 0; i < n; i++)
         switch (domain) {
         case SIGNED:
+            a->u[i] = extended(a->u[i], type);
             a->i[i] /= by;
             break;
         case UNSIGNED:
-            a->u[i] /= (uint64_t)by;
+            a->u[i] = extended(a->u[i], type) / (uint64_t)by;
             break;
         case FLOAT:
             a->f[i] *= 1.0f / (float)by;
@@ -228,7 +237,7 @@ void qccl_combine(void *out, const void *const *parts, int nparts, size_t count,
             combine(&total, &term, n, domain, op);
         }
         if (op == qcclAvg)
-            divide(&total, n, domain, nparts);
+            divide(&total, n, type, nparts);
         narrow((char *)out + begin * bytes, &total, n, type);
     }
 }

@@ -108,9 +108,9 @@ static qcclResult_t parse_codecs(struct parser *p, unsigned collectives, unsigne
     return qcclSuccess;
 }
 
-static qcclResult_t parse_collective(struct parser *p, qcclColl_t collective, struct policy *policy)
+static qcclResult_t parse_collective(struct parser *p, const char *at, qcclColl_t collective,
+                                     struct policy *policy)
 {
-    const char *at = p->at;
     unsigned group = collective == qcclCollAllGatherDelta ? GROUP_DELTA : GROUP_DEFAULT;
     struct collective_policy made = {0};
     if (p->seen & 1u << collective)
@@ -129,26 +129,27 @@ static qcclResult_t parse_collective(struct parser *p, qcclColl_t collective, st
 static qcclResult_t parse_everyone(struct parser *p, struct policy *policy)
 {
     const char *at = p->at;
-    if (p->clauses)
-        return qccl_parse_error(p->whole, at, "allreduce:, reducescatter:, allgather:, delta: or min=");
+    if (p->clauses || !qccl_is_codec_name(at))
+        return qccl_parse_error(p->whole, at, "allreduce:, reducescatter:, allgather:, delta:, min=%s",
+                                p->clauses ? "" : " or a codec: " QCCL_FORMAT_NAMES);
     unsigned all = (1u << qcclNumColls) - 1;
     for (int c = 0; c < qcclNumColls; c++) {
         struct collective_policy made = {0};
         p->at = at;
         unsigned group = c == qcclCollAllGatherDelta ? GROUP_DELTA : GROUP_DEFAULT;
         RETURN_IF_FAILED(parse_codecs(p, all, group, &made));
-        if (c != qcclCollAllReduce)
-            made.gather = made.main;
-        if (c != qcclCollAllReduce && c != qcclCollReduceScatter)
-            made.two_level = false;
         if (c == qcclCollAllGatherDelta)
             made.main.feedback = 0;
+        if (!has_gather(1u << c))
+            made.gather = made.main;
+        if (!has_intra(1u << c))
+            made.two_level = false;
         policy->of[c] = made;
     }
     return qcclSuccess;
 }
 
-static qcclResult_t parse_min(struct parser *p, struct policy *policy)
+static qcclResult_t parse_min(struct parser *p, const char *clause, struct policy *policy)
 {
     static const struct {
         const char *name;
@@ -160,9 +161,9 @@ static qcclResult_t parse_min(struct parser *p, struct policy *policy)
     const char *at = p->at;
     char *end;
     if (p->min_seen)
-        return qccl_parse_error(p->whole, at, "min= once");
-    if (!isdigit((unsigned char)*at) || strspn(at, "0123456789") > 12)
-        return qccl_parse_error(p->whole, at, "a size such as 64KiB");
+        return qccl_parse_error(p->whole, clause, "min= once");
+    if (!isdigit((unsigned char)*at) || strspn(at, "0123456789") > 9)
+        return qccl_parse_error(p->whole, at, "a size of at most 9 digits, such as 64KiB");
     unsigned long long value = strtoull(at, &end, 10);
     for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
         size_t n = strlen(units[i].name);
@@ -183,11 +184,12 @@ static qcclResult_t parse_min(struct parser *p, struct policy *policy)
 
 static qcclResult_t parse_clause(struct parser *p, struct policy *policy)
 {
+    const char *at = p->at;
     if (take(p, "min", '='))
-        return parse_min(p, policy);
+        return parse_min(p, at, policy);
     for (int c = 0; c < qcclNumColls; c++)
         if (take(p, collective_names[c], ':'))
-            return parse_collective(p, (qcclColl_t)c, policy);
+            return parse_collective(p, at, (qcclColl_t)c, policy);
     for (int c = 0; c < qcclNumColls; c++)
         if (strncmp(p->at, collective_names[c], strlen(collective_names[c])) == 0)
             return qccl_parse_error(p->whole, p->at, "%s followed by a colon", collective_names[c]);

@@ -23,7 +23,7 @@ static qcclResult_t check_target(const char *call, const qcclCodec_t *codec,
               !codec ? "codec" : !position ? "position" : "message");
     RETURN_IF_FAILED(qccl_codec_check(codec));
     CHECK_ARG((uintptr_t)message % 8 == 0, "%s: message is not aligned to 8 bytes", call);
-    CHECK_ARG(position->rank < 1u << 24 && position->stage < 128,
+    CHECK_ARG(position->rank < 1u << 24 && position->stage <= WIRE_STAGE_MAX,
               "%s: position has rank %u, stage %u; below 2^24 and 128 are allowed", call,
               (unsigned)position->rank, (unsigned)position->stage);
     CHECK_ARG(position->first % TILE_ELEMS == 0 && position->first % codec->group == 0,

@@ -18,12 +18,6 @@ static float bit1_value(const uint8_t *codes, size_t i, float s)
     return byte >> (i % TILE_ELEMS / TILE_LANES) & 1 ? s : -s;
 }
 
-/* What is left of y once +s or -s was sent; an infinite scale decodes to NaN and leaves nothing. */
-static inline float bit_residual(float y, unsigned bit, float s)
-{
-    return isinf(s) ? 0.0f : y - (bit ? s : -s);
-}
-
 static void encode_sr1_group(const struct encode_args *a, size_t at, size_t elems,
                              struct lane_words *words)
 {
@@ -42,7 +36,7 @@ static void encode_sr1_group(const struct encode_args *a, size_t at, size_t elem
         bit = bit > 1 ? 1 : bit < 0 ? 0 : bit;
         write_bit(a->codes, at + i, (unsigned)bit);
         if (residual)
-            residual[i] = bit_residual(y, (unsigned)bit, s);
+            residual[i] = lost_value(y, bit ? s : -s);
     }
 }
 
@@ -75,7 +69,7 @@ static void encode_sign1_group(const struct encode_args *a, size_t at, size_t el
         unsigned bit = !(y < 0.0f);
         write_bit(a->codes, at + i, bit);
         if (residual)
-            residual[i] = bit_residual(y, bit, s);
+            residual[i] = lost_value(y, bit ? s : -s);
     }
 }
 

@@ -27,7 +27,6 @@ static const struct format_rules formats[qcclNumFormats] = {
     [qcclFormatSr1] = {.name = "sr1", .groups = true, .rounds = true, .feedback = true},
     [qcclFormatSign1] = {.name = "sign1", .groups = true, .feedback = true},
 };
-#define FORMAT_NAMES "none, bf16, int8, int4, int2, sr1, sign1"
 
 const char *qccl_format_name(qcclFormat_t format)
 {
@@ -172,19 +171,30 @@ static qcclResult_t parse_option(const char *whole, const char **cursor, qcclCod
     }
 }
 
+/* The format that the word at s names; qcclNumFormats when none. */
+static int format_at(const char *s)
+{
+    int format = 0;
+    while (format < qcclNumFormats && !is_word(s, word_length(s), formats[format].name))
+        format++;
+    return format;
+}
+
+bool qccl_is_codec_name(const char *s)
+{
+    return format_at(s) < qcclNumFormats;
+}
+
 qcclResult_t qccl_codec_parse_at(const char *whole, const char **cursor, unsigned default_group,
                                  qcclCodec_t *codec)
 {
     const char *start = *cursor;
-    size_t n = word_length(start);
-    int format = 0;
-    while (format < qcclNumFormats && !is_word(start, n, formats[format].name))
-        format++;
+    int format = format_at(start);
     if (format == qcclNumFormats)
-        return qccl_parse_error(whole, start, "a codec: %s", FORMAT_NAMES);
+        return qccl_parse_error(whole, start, "a codec: %s", QCCL_FORMAT_NAMES);
     qcclCodec_t made = {.format = (uint8_t)format, .nearest = formats[format].nearest};
     made.group = formats[format].groups ? (uint16_t)default_group : GROUP_DEFAULT;
-    *cursor += n;
+    *cursor += word_length(start);
     unsigned seen = 0;
     for (char separator = ':'; **cursor == separator; separator = ',') {
         ++*cursor;

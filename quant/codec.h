@@ -4,6 +4,8 @@
 #ifndef QCCL_QUANT_CODEC_H
 #define QCCL_QUANT_CODEC_H
 
+#include <stdbool.h>
+
 #include "qccl/qccl.h"
 
 enum { GROUP_MIN = 32, GROUP_MAX = 8192, GROUP_DEFAULT = 128, GROUP_DELTA = 2048 };
@@ -12,6 +14,10 @@ enum { GROUP_MIN = 32, GROUP_MAX = 8192, GROUP_DEFAULT = 128, GROUP_DELTA = 2048
  * it.  default_group is used where the text names none. */
 qcclResult_t qccl_codec_parse_at(const char *whole, const char **cursor, unsigned default_group,
                                  qcclCodec_t *codec);
+
+#define QCCL_FORMAT_NAMES "none, bf16, int8, int4, int2, sr1, sign1"
+/* Whether the word at s names a format. */
+bool qccl_is_codec_name(const char *s);
 
 /* A parse error: position of `at` in `whole`, what stands there, what was expected. */
 qcclResult_t qccl_parse_error(const char *whole, const char *at, const char *format, ...)

@@ -41,6 +41,14 @@ static inline float fed_value(const float *x, const float *residual, size_t i)
     return residual ? x[i] + residual[i] : x[i];
 }
 
+/* What is left of y once `decoded` was sent: nothing where that is NaN or infinite, so that a poisoned or overflown group does not
+ * poison later calls. */
+static inline float lost_value(float y, float decoded)
+{
+    float lost = y - decoded;
+    return (qccl_float_bits(lost) & 0x7f800000u) == 0x7f800000u ? 0.0f : lost;
+}
+
 /* Largest magnitude of a group as bits: unsigned order puts infinities and NaN above every finite value. */
 static inline uint32_t scan_group(const float *x, const float *residual, size_t elems)
 {
@@ -61,7 +69,7 @@ static inline bool write_special(uint32_t max, const float *x, float *residual, 
         return false;
     *scale = poisoned ? 0x7fc0 : 0;
     for (size_t i = 0; residual && i < elems; i++)
-        residual[i] = poisoned ? 0.0f : x[i] + residual[i];
+        residual[i] = lost_value(x[i] + residual[i], poisoned ? qccl_bits_float(QCCL_NAN_BITS) : 0.0f);
     return true;
 }
 

@@ -47,7 +47,7 @@ static inline void encode_int_group(int bits, const struct encode_args *a, size_
         unsigned code = (unsigned)q & (2u * (unsigned)top + 1);
         a->codes[byte] = (uint8_t)(a->codes[byte] | code << shift);
         if (residual)
-            residual[i] = y - (float)q * s;
+            residual[i] = lost_value(y, (float)q * s);
     }
 }
 

@@ -27,7 +27,7 @@
 /* Values into scales and codes. */
 struct encode_args {
     const float *x;   /* x[0] is element `begin` of the message */
-    float *residual;  /* NULL, or as x: y = x + residual is encoded, then residual = y - decoded (0 in a NaN group) */
+    float *residual;  /* NULL, or as x: y = x + residual is encoded, then residual = y - decoded, 0 where that is not finite */
     size_t begin, elems, group;
     uint16_t *scales; /* of the whole message */
     uint8_t *codes;

@@ -26,7 +26,7 @@ void encode_bf16_c(const struct encode_args *a)
         a->codes[2 * (a->begin + i)] = (uint8_t)h;
         a->codes[2 * (a->begin + i) + 1] = (uint8_t)(h >> 8);
         if (a->residual)
-            a->residual[i] = (h & 0x7f80) == 0x7f80 ? 0.0f : y - qccl_bf16_to_float(h);
+            a->residual[i] = lost_value(y, qccl_bf16_to_float(h));
     }
 }
 
@@ -78,7 +78,7 @@ void encode_none_c(const struct encode_args *a)
 {
     clear_codes(a, sizeof(float) * TILE_ELEMS);
     for (size_t i = 0; i < a->elems; i++) {
-        uint32_t u = qccl_float_bits(fed_value(a->x, a->residual, i));
+        uint32_t u = qccl_float_bits(qccl_canonical(fed_value(a->x, a->residual, i)));
         uint8_t *b = a->codes + 4 * (a->begin + i);
         for (int k = 0; k < 4; k++)
             b[k] = (uint8_t)(u >> (8 * k));

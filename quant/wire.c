@@ -71,12 +71,19 @@ size_t qccl_wire_bytes(const qcclCodec_t *codec, size_t count)
            tiles * qccl_tile_bytes(codec->format);
 }
 
+/* The byte of a Hadamard order: its logarithm, 0 for none. */
 static unsigned log2_of(unsigned order)
 {
     unsigned log = 0;
     while (order >> (log + 1))
         log++;
     return log;
+}
+
+/* The order of a byte; an order that no codec has where the byte is none of 0, 5, 6, 7. */
+static uint16_t order_of(uint64_t log)
+{
+    return log == 0 ? 0 : log < 16 ? (uint16_t)(1u << log) : 1;
 }
 
 void qccl_wire_seal(void *message, const qcclCodec_t *codec, const qcclPosition_t *position,
@@ -86,7 +93,7 @@ void qccl_wire_seal(void *message, const qcclCodec_t *codec, const qcclPosition_
     memcpy(header, magic, sizeof magic);
     put(header, AT_VERSION, 1, WIRE_VERSION);
     put(header, AT_FORMAT, 1, codec->format);
-    put(header, AT_HADAMARD, 1, codec->hadamard ? log2_of(codec->hadamard) : 0);
+    put(header, AT_HADAMARD, 1, log2_of(codec->hadamard));
     put(header, AT_FLAGS, 1, (codec->nearest ? FLAG_NEAREST : 0) | (checked ? FLAG_PAYLOAD_SUM : 0));
     put(header, AT_RANK_STAGE, 4, position->rank << 8 | position->stage);
     put(header, AT_GROUP, 2, codec->group);
@@ -103,11 +110,11 @@ void qccl_wire_seal(void *message, const qcclCodec_t *codec, const qcclPosition_
 
 static void read_fields(const uint8_t *header, struct message *m)
 {
-    uint64_t flags = get(header, AT_FLAGS, 1), order = get(header, AT_HADAMARD, 1);
+    uint64_t flags = get(header, AT_FLAGS, 1);
     m->codec = (qcclCodec_t){
         .format = (uint8_t)get(header, AT_FORMAT, 1),
         .nearest = flags & FLAG_NEAREST,
-        .hadamard = order && order < 16 ? (uint16_t)(1u << order) : (uint16_t)order,
+        .hadamard = order_of(get(header, AT_HADAMARD, 1)),
         .group = (uint16_t)get(header, AT_GROUP, 2),
     };
     m->position = (qcclPosition_t){
@@ -142,12 +149,18 @@ qcclResult_t qccl_wire_open(const void *bytes_of_message, size_t bytes, struct m
                          (unsigned long long)m->count);
     if (qccl_codec_check(&m->codec) != qcclSuccess)
         return qccl_fail_prefix(qcclCorruptMessage, "message header");
+    if (m->position.first % TILE_ELEMS || m->position.first % m->codec.group ||
+        m->position.stage > WIRE_STAGE_MAX)
+        return qccl_fail(qcclCorruptMessage,
+                         "message begins at element %llu, stage %u: no multiple of 128 and of group %d, or no stage",
+                         (unsigned long long)m->position.first, (unsigned)m->position.stage,
+                         m->codec.group);
     if (bytes != qccl_wire_bytes(&m->codec, m->count))
         return qccl_fail(qcclCorruptMessage, "message of %zu values has %zu bytes instead of %zu", m->count,
                          bytes, qccl_wire_bytes(&m->codec, m->count));
-    if (header[AT_FLAGS] & FLAG_PAYLOAD_SUM &&
-        get(header, AT_PAYLOAD_SUM, 8) !=
-            XXH3_64bits(header + WIRE_HEADER_BYTES, bytes - WIRE_HEADER_BYTES))
+    bool checked = header[AT_FLAGS] & FLAG_PAYLOAD_SUM;
+    if (get(header, AT_PAYLOAD_SUM, 8) !=
+        (checked ? XXH3_64bits(header + WIRE_HEADER_BYTES, bytes - WIRE_HEADER_BYTES) : 0))
         return qccl_fail(qcclCorruptMessage, "scales and codes do not match their checksum");
     m->scales = (const uint16_t *)(const void *)(header + WIRE_HEADER_BYTES);
     m->codes = header + WIRE_HEADER_BYTES + qccl_wire_scale_bytes(&m->codec, m->count);

@@ -12,7 +12,7 @@
 #include "quant/philox.h"
 #include "qccl/qccl.h"
 
-enum { WIRE_HEADER_BYTES = 64, WIRE_VERSION = 1 };
+enum { WIRE_HEADER_BYTES = 64, WIRE_VERSION = 1, WIRE_STAGE_MAX = 127 };
 
 /* A message that was checked, open for reading. */
 struct message {

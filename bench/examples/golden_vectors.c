@@ -62,19 +62,23 @@ static void print_vector(const struct vector *v)
     float values[COUNT_MAX], decoded[COUNT_MAX];
     qcclCodec_t codec;
     size_t bytes;
-    qcclPosition_t position = {.seed = 0x0123456789abcdef, .segment = 2, .sequence = 3, .rank = 5, .stage = 1};
+    qcclPosition_t position = {
+        .seed = 0x0123456789abcdef, .segment = 2, .sequence = 3, .rank = 5, .stage = 1};
     for (size_t i = 0; i < v->count; i++)
         values[i] = input(v, i);
     setenv("QCCL_CHECK", v->special ? "1" : "0", 1);
     check(qcclCodecParse(v->codec, &codec));
     check(qcclEncodedBytes(&codec, v->count, &bytes));
-    check(qcclEncode(&codec, &position, values, qcclFloat32, v->count, NULL, message, sizeof message));
+    check(qcclEncode(&codec, &position, values, qcclFloat32, v->count, NULL, message,
+                     sizeof message));
     check(qcclDecode(message, bytes, decoded, qcclFloat32, v->count, 0));
 
-    printf("%s, %zu values%s: %zu bytes\n", v->codec, v->count, v->special ? ", special groups, checksum" : "", bytes);
+    printf("%s, %zu values%s: %zu bytes\n", v->codec, v->count,
+           v->special ? ", special groups, checksum" : "", bytes);
     print_bytes(message, bytes);
     for (size_t i = 0; i < v->count; i++)
-        printf("%s%.9g%s", i % 8 ? " " : "    ", decoded[i], i % 8 == 7 || i + 1 == v->count ? "\n" : "");
+        printf("%s%.9g%s", i % 8 ? " " : "    ", decoded[i],
+               i % 8 == 7 || i + 1 == v->count ? "\n" : "");
     putchar('\n');
 }
 

@@ -26,7 +26,8 @@ static void *run_rank(void *argument)
     size_t rank = (size_t)((float(*)[COUNT])argument - gradients);
     for (size_t i = 0; i < COUNT; i++)
         gradients[rank][i] = sinf((float)i * 0.37f + (float)rank);
-    check(qcclAllReduce(gradients[rank], results[rank], COUNT, qcclFloat32, qcclSum, comms[rank], NULL));
+    check(qcclAllReduce(gradients[rank], results[rank], COUNT, qcclFloat32, qcclSum, comms[rank],
+                        NULL));
     return NULL;
 }
 

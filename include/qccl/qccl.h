@@ -129,7 +129,7 @@ typedef struct {
 /* Makes one communicator for each of nranks ranks that are threads of this process; comms[r] is
  * rank r's and is used by one thread at a time.  Called once, by one thread; does not communicate.
  * config may be NULL.  On an error no communicator exists and comms is left alone.
- * Returns qcclInvalidArgument (NULL comms, nranks < 1, a policy that does not parse, a bad node
+ * Returns qcclInvalidArgument (NULL comms, nranks not in 1..4096, a policy that does not parse, a bad node
  * list or config size), qcclOutOfMemory. */
 QCCL_API qcclResult_t qcclCommInitThreads(qcclComm_t *comms, int nranks, const qcclConfig_t *config);
 
@@ -241,7 +241,7 @@ QCCL_API qcclResult_t qcclFeedbackRestore(qcclComm_t comm, const void *state, si
  * QCCL_CHECK=1 compares that before each call and returns qcclMismatch on every rank where it does not hold.
  * They block until this rank's result is there.  Buffers need no alignment and belong to the library until the call
  * returns.  count may be 0.  stream must be NULL on thread, MPI and user transports.
- * A value that is NaN arrives as NaN on every rank; NaN results are the canonical quiet NaN of their type.
+ * A value that is NaN arrives as NaN on every rank; the NaN results of compressed calls are the canonical quiet NaN of their type.
  * They return qcclInvalidArgument, qcclMismatch, qcclCorruptMessage, qcclRemoteError, qcclAborted,
  * qcclOutOfMemory, qcclSystemError.  After an error the parts of recvbuff that were not yet written are as before. */
 
