@@ -175,7 +175,10 @@ static qcclResult_t read_entry(qcclComm_t comm, const uint8_t **in, const uint8_
     if (e.elems > (size_t)(end - *in) / sizeof(float) || e.collective >= qcclNumColls ||
         qccl_why_pass(comm, &key) != PASS_NOT)
         return qccl_fail(qcclCorruptMessage, "saved residuals have an entry that cannot be");
-    RETURN_IF_FAILED(qccl_comm_plan(comm, &key, &plan));
+    qcclResult_t planned = qccl_comm_plan(comm, &key, &plan);
+    if (planned == qcclInvalidArgument) /* a count that no call can have */
+        return qccl_fail_prefix(qcclCorruptMessage, "saved residuals");
+    RETURN_IF_FAILED(planned);
     if (plan->residual_elems != e.elems)
         return qccl_fail(qcclCorruptMessage, "saved residuals have %llu values where the plan has %zu",
                          (unsigned long long)e.elems, plan->residual_elems);

@@ -16,6 +16,8 @@ static const char *const collective_names[qcclNumColls] = {
     [qcclCollAllGatherDelta] = "delta",
 };
 
+#define MIN_BYTES_MAX (1ull << 60)
+
 struct parser {
     const char *whole, *at;
     unsigned seen;  /* collectives whose clause was read */
@@ -160,25 +162,28 @@ static qcclResult_t parse_min(struct parser *p, const char *clause, struct polic
                  {.name = "B", .shift = 0}};
     const char *at = p->at;
     char *end;
+    unsigned shift = 0;
     if (p->min_seen)
         return qccl_parse_error(p->whole, clause, "min= once");
-    if (!isdigit((unsigned char)*at) || strspn(at, "0123456789") > 9)
-        return qccl_parse_error(p->whole, at, "a size of at most 9 digits, such as 64KiB");
+    if (!isdigit((unsigned char)*at))
+        return qccl_parse_error(p->whole, at, "a size such as 64KiB");
     unsigned long long value = strtoull(at, &end, 10);
     for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
         size_t n = strlen(units[i].name);
         if (strncmp(end, units[i].name, n) == 0) {
-            value <<= units[i].shift;
+            shift = units[i].shift;
             end += n;
             break;
         }
     }
+    if (strspn(at, "0123456789") > 18 || value > MIN_BYTES_MAX >> shift)
+        return qccl_parse_error(p->whole, at, "a size of at most 2^60 bytes");
     p->at = end;
     skip_space(p);
     if (*p->at && *p->at != ';')
         return qccl_parse_error(p->whole, end, "KiB, MiB, GiB, ; or the end");
     p->min_seen = true;
-    policy->min_bytes = (size_t)value;
+    policy->min_bytes = (size_t)value << shift;
     return qcclSuccess;
 }
 
