@@ -1,5 +1,5 @@
-/* Detection through the compiler's own cpuid helpers, which also ask whether the system saves the registers.  clang 14's do
- * not know F16C by name: that bit is read here. */
+/* Detection through the compiler's own cpuid helpers, which also ask whether the system saves the
+ * registers.  clang 14's do not know F16C by name: that bit is read here. */
 #include "base/cpu.h"
 
 #include <stdatomic.h>

@@ -7,7 +7,8 @@
 /* In rising order: a row runs where its level is at most qccl_cpu_level(). */
 enum qccl_cpu { QCCL_CPU_C, QCCL_CPU_AVX2, QCCL_CPU_AVX512, QCCL_CPU_LEVELS };
 
-/* The level in force: what the processor has, capped. AVX2 stands for AVX2 and F16C; AVX-512 for F, BW, DQ and VL. */
+/* The level in force: what the processor has, capped. AVX2 stands for AVX2 and F16C; AVX-512 for F,
+ * BW, DQ and VL. */
 enum qccl_cpu qccl_cpu_level(void);
 
 /* The level the processor has. */

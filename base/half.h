@@ -67,7 +67,8 @@ static inline uint16_t qccl_fp16_nearest(float x)
         return 0x7e00;
     if (rest >= 0x477ff000) /* rounds to 65536 or more */
         return (uint16_t)(sign | 0x7c00);
-    if (rest < 0x38800000) { /* subnormal: adding 0.5 puts the last half bit at the end of the word */
+    if (rest <
+        0x38800000) { /* subnormal: adding 0.5 puts the last half bit at the end of the word */
         float shifted = qccl_bits_float(rest) + 0.5f;
         return (uint16_t)(sign | (qccl_float_bits(shifted) - 0x3f000000));
     }

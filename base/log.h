@@ -1,4 +1,5 @@
-/* The log that QCCL_DEBUG=WARN|INFO|TRACE asks for, on stderr, one line a message, in the form of NCCL's. */
+/* The log that QCCL_DEBUG=WARN|INFO|TRACE asks for, on stderr, one line a message, in the form of
+ * NCCL's. */
 #ifndef QCCL_BASE_LOG_H
 #define QCCL_BASE_LOG_H
 

@@ -11,8 +11,8 @@ qcclResult_t qcclGetVersion(int *version)
 const char *qcclGetErrorString(qcclResult_t result)
 {
     switch (result) {
-#define QCCL_RESULT_CASE(name, value, sentence)                                                    \
-    case name:                                                                                     \
+#define QCCL_RESULT_CASE(name, value, sentence) \
+    case name:                                  \
         return sentence;
         QCCL_RESULTS(QCCL_RESULT_CASE)
 #undef QCCL_RESULT_CASE
@@ -29,8 +29,9 @@ const char *qcclGetLastError(void)
 size_t qcclTypeBytes(qcclDataType_t datatype)
 {
     static const uint8_t bytes[qcclNumTypes] = {
-        [qcclInt8] = 1,    [qcclUint8] = 1,   [qcclInt32] = 4,   [qcclUint32] = 4,  [qcclInt64] = 8,
-        [qcclUint64] = 8,  [qcclFloat16] = 2, [qcclFloat32] = 4, [qcclFloat64] = 8, [qcclBfloat16] = 2,
+        [qcclInt8] = 1,    [qcclUint8] = 1,    [qcclInt32] = 4,   [qcclUint32] = 4,
+        [qcclInt64] = 8,   [qcclUint64] = 8,   [qcclFloat16] = 2, [qcclFloat32] = 4,
+        [qcclFloat64] = 8, [qcclBfloat16] = 2,
     };
     return (unsigned)datatype < qcclNumTypes ? bytes[datatype] : 0;
 }

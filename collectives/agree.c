@@ -1,5 +1,6 @@
-/* Ranks compare what they were told: each sends its record to all, as lines of "name=value", and each looks for the first line that
- * differs between rank 0 and another.  All see the same records, so all return the same error. */
+/* Ranks compare what they were told: each sends its record to all, as lines of "name=value", and
+ * each looks for the first line that differs between rank 0 and another.  All see the same records,
+ * so all return the same error. */
 #include <stdio.h>
 #include <string.h>
 #include <xxhash.h>
@@ -71,10 +72,12 @@ static void describe_nodes(const struct qcclComm *comm, char *text, size_t capac
     size_t used = 0;
     text[0] = 0;
     for (int r = 0; r < qccl_nranks(comm) && used + 16 < capacity; r++)
-        used += (size_t)snprintf(text + used, capacity - used, "%s%d", r ? "," : "", comm->nodes[r]);
+        used +=
+            (size_t)snprintf(text + used, capacity - used, "%s%d", r ? "," : "", comm->nodes[r]);
     if (used + 16 >= capacity)
-        snprintf(text, capacity, "hash %016llx",
-                 (unsigned long long)XXH3_64bits(comm->nodes, (size_t)qccl_nranks(comm) * sizeof(int)));
+        snprintf(
+            text, capacity, "hash %016llx",
+            (unsigned long long)XXH3_64bits(comm->nodes, (size_t)qccl_nranks(comm) * sizeof(int)));
 }
 
 void qccl_describe_config(const struct qcclComm *comm, struct record *record)
@@ -83,7 +86,7 @@ void qccl_describe_config(const struct qcclComm *comm, struct record *record)
     qccl_policy_print(&comm->policy, policy, sizeof policy);
     describe_nodes(comm, nodes, sizeof nodes);
     snprintf(record->text, sizeof record->text,
-             "version=%d\nwire=%d\npolicy=%s\nseed=%llu\nnodes=%s\nchunk=%zu\nQCCL_CHECK=%d", QCCL_VERSION,
-             WIRE_VERSION, policy, (unsigned long long)comm->seed, nodes, comm->chunk_elems,
-             comm->check);
+             "version=%d\nwire=%d\npolicy=%s\nseed=%llu\nnodes=%s\nchunk=%zu\nQCCL_CHECK=%d",
+             QCCL_VERSION, WIRE_VERSION, policy, (unsigned long long)comm->seed, nodes,
+             comm->chunk_elems, comm->check);
 }

@@ -1,5 +1,6 @@
-/* Four arithmetic domains serve all types: signed and unsigned 64-bit integers, whose low bits are those of the narrow types, float
- * and double.  A block is widened, combined part by part, and narrowed. */
+/* Four arithmetic domains serve all types: signed and unsigned 64-bit integers, whose low bits are
+ * those of the narrow types, float and double.  A block is widened, combined part by part, and
+ * narrowed. */
 #include "collectives/combine.h"
 
 #include <string.h>
@@ -111,7 +112,8 @@ static void narrow(void *out, const union block *block, size_t n, qcclDataType_t
             break;
         case qcclBfloat16:
         case qcclFloat16:
-            h = type == qcclFloat16 ? qccl_fp16_nearest(block->f[i]) : qccl_bf16_nearest(block->f[i]);
+            h = type == qcclFloat16 ? qccl_fp16_nearest(block->f[i])
+                                    : qccl_bf16_nearest(block->f[i]);
             memcpy(to, &h, sizeof h);
             break;
         default:
@@ -223,8 +225,8 @@ static void divide(union block *a, size_t n, qcclDataType_t type, int by)
         }
 }
 
-void qccl_combine(void *out, const void *const *parts, int nparts, size_t count, qcclDataType_t type,
-                  qcclRedOp_t op)
+void qccl_combine(void *out, const void *const *parts, int nparts, size_t count,
+                  qcclDataType_t type, qcclRedOp_t op)
 {
     enum domain domain = domain_of(type);
     size_t bytes = qcclTypeBytes(type);

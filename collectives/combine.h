@@ -4,9 +4,10 @@
 
 #include "qccl/qccl.h"
 
-/* out[i] = parts[0][i] op parts[1][i] op ..., in that order, i < count; out may be one of the parts.  Averages divide by nparts: integers
- * with truncation, floats by the reciprocal.  bf16 and fp16 are combined in fp32 and rounded once.  Integers wrap;
- * a NaN wins every minimum and maximum. */
+/* out[i] = parts[0][i] op parts[1][i] op ..., in that order, i < count; out may be one of the
+ * parts.  Averages divide by nparts: integers with truncation, floats by the reciprocal.  bf16 and
+ * fp16 are combined in fp32 and rounded once.  Integers wrap; a NaN wins every minimum and maximum.
+ */
 void qccl_combine(void *out, const void *const *parts, int nparts, size_t count,
                   qcclDataType_t type, qcclRedOp_t op);
 

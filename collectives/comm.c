@@ -46,7 +46,8 @@ static qcclResult_t read_config(const qcclConfig_t *given, qcclConfig_t *config)
     if (!given)
         return qcclSuccess;
     CHECK_ARG(given->size >= sizeof given->size && given->size <= 4096,
-              "config.size is %zu; set it to sizeof(qcclConfig_t) = %zu", given->size, sizeof *given);
+              "config.size is %zu; set it to sizeof(qcclConfig_t) = %zu", given->size,
+              sizeof *given);
     memcpy(config, given, given->size < sizeof *given ? given->size : sizeof *given);
     return qcclSuccess;
 }
@@ -60,8 +61,8 @@ static qcclResult_t parse_nodes(const char *text, int *nodes, int nranks)
         long node = strtol(at, &end, 10);
         bool last = r + 1 == nranks;
         CHECK_ARG(end != at && node >= 0 && node < 1 << 30 && *end == (last ? 0 : ','),
-                  "QCCL_NODES=\"%.200s\" is no list of %d node numbers (see \"%.20s\")", text, nranks,
-                  at);
+                  "QCCL_NODES=\"%.200s\" is no list of %d node numbers (see \"%.20s\")", text,
+                  nranks, at);
         nodes[r] = (int)node;
         at = end + 1;
     }
@@ -147,12 +148,14 @@ void qccl_comm_log_config(const struct qcclComm *comm)
     if (!qccl_log_wants(QCCL_LOG_INFO) ||
         qccl_policy_print(&comm->policy, policy, sizeof policy) != qcclSuccess)
         return;
-    qccl_log(QCCL_LOG_INFO, qccl_rank(comm), "rank %d of %d, node %d, kernels %s, seed %llu, policy \"%s\"",
-             qccl_rank(comm), qccl_nranks(comm), comm->nodes[qccl_rank(comm)],
-             qccl_cpu_name(qccl_cpu_level()), (unsigned long long)comm->seed, policy);
+    qccl_log(QCCL_LOG_INFO, qccl_rank(comm),
+             "rank %d of %d, node %d, kernels %s, seed %llu, policy \"%s\"", qccl_rank(comm),
+             qccl_nranks(comm), comm->nodes[qccl_rank(comm)], qccl_cpu_name(qccl_cpu_level()),
+             (unsigned long long)comm->seed, policy);
 }
 
-/* A rank whose own configuration is wrong still takes part in the comparison, so that the others learn of it. */
+/* A rank whose own configuration is wrong still takes part in the comparison, so that the others
+ * learn of it. */
 static qcclResult_t compare_configs(struct qcclComm *comm, qcclResult_t own)
 {
     struct record record = {""};
@@ -214,7 +217,8 @@ static qcclResult_t create_thread_comms(qcclComm_t *made, const struct transport
 qcclResult_t qcclCommInitThreads(qcclComm_t *comms, int nranks, const qcclConfig_t *config)
 {
     CHECK_ARG(comms, "qcclCommInitThreads: comms is NULL");
-    CHECK_ARG(nranks >= 1 && nranks <= 4096, "qcclCommInitThreads: nranks %d is not in 1..4096", nranks);
+    CHECK_ARG(nranks >= 1 && nranks <= 4096, "qcclCommInitThreads: nranks %d is not in 1..4096",
+              nranks);
     size_t n = (size_t)nranks;
     struct transport *transports = qccl_alloc(n, sizeof *transports);
     qcclComm_t *made = qccl_alloc(n, sizeof *made);
@@ -239,9 +243,10 @@ qcclResult_t qcclCommInitTransport(qcclComm_t *comm, const qcclTransport_t *tran
                                    const qcclConfig_t *config)
 {
     CHECK_ARG(comm && transport, "qcclCommInitTransport: %s is NULL", comm ? "transport" : "comm");
-    CHECK_ARG(transport->size == sizeof *transport,
-              "qcclCommInitTransport: transport.size is %zu; set it to sizeof(qcclTransport_t) = %zu",
-              transport->size, sizeof *transport);
+    CHECK_ARG(
+        transport->size == sizeof *transport,
+        "qcclCommInitTransport: transport.size is %zu; set it to sizeof(qcclTransport_t) = %zu",
+        transport->size, sizeof *transport);
     CHECK_ARG(transport->isend && transport->irecv && transport->wait,
               "qcclCommInitTransport: isend, irecv and wait are needed");
     CHECK_ARG(transport->nranks >= 1 && transport->rank >= 0 && transport->rank < transport->nranks,

@@ -1,4 +1,5 @@
-/* A communicator: a transport, a configuration that all ranks share, and what it keeps between calls. */
+/* A communicator: a transport, a configuration that all ranks share, and what it keeps between
+ * calls. */
 #ifndef QCCL_COLLECTIVES_COMM_H
 #define QCCL_COLLECTIVES_COMM_H
 
@@ -17,8 +18,8 @@ struct qcclComm {
     struct policy policy;
     uint64_t seed;
     uint32_t sequence;
-    double timeout;  /* seconds; negative: for ever */
-    bool check;      /* QCCL_CHECK=1: compare every call */
+    double timeout;    /* seconds; negative: for ever */
+    bool check;        /* QCCL_CHECK=1: compare every call */
     bool stats_wanted; /* QCCL_STATS=1: a table at the end */
     size_t chunk_elems;
 
@@ -51,7 +52,8 @@ static inline int qccl_nranks(const struct qcclComm *comm)
 /* qcclInvalidArgument for NULL, or the error that broke the communicator with its sentence. */
 qcclResult_t qccl_comm_usable(const struct qcclComm *comm, const char *call);
 
-/* Breaks the communicator with the error of the last failed call: keeps it, logs it, tells the other ranks.  Returns error. */
+/* Breaks the communicator with the error of the last failed call: keeps it, logs it, tells the
+ * other ranks.  Returns error. */
 qcclResult_t qccl_comm_break(struct qcclComm *comm, qcclResult_t error);
 
 /* The cached plan of a call, built when it is not there. */
@@ -67,22 +69,34 @@ qcclResult_t qccl_comm_workspace(struct qcclComm *comm, size_t bytes);
 /* Makes workspace, messages and parts large enough for a plan. */
 qcclResult_t qccl_comm_reserve(struct qcclComm *comm, const struct plan *plan);
 
-/* collectives/agree.c: what one rank says of its configuration or call, as text; the ranks' texts are compared. */
+/* collectives/agree.c: what one rank says of its configuration or call, as text; the ranks' texts
+ * are compared. */
 enum { RECORD_BYTES = 1536 };
 struct record {
     char text[RECORD_BYTES];
 };
-/* Exchanges records; qcclMismatch on every rank where two differ, the sentence naming the first difference. */
+/* Exchanges records; qcclMismatch on every rank where two differ, the sentence naming the first
+ * difference. */
 qcclResult_t qccl_agree(struct qcclComm *comm, const char *what, const struct record *own);
 /* The record of the whole configuration. */
 void qccl_describe_config(const struct qcclComm *comm, struct record *record);
 
-/* collectives/entry.c: why a call is not compressed.  The same on every rank, since it depends on what all ranks share. */
-enum pass_reason { PASS_NOT, PASS_TYPE, PASS_OP, PASS_SMALL, PASS_POLICY, PASS_SINGLE, PASS_REASONS };
+/* collectives/entry.c: why a call is not compressed.  The same on every rank, since it depends on
+ * what all ranks share. */
+enum pass_reason {
+    PASS_NOT,
+    PASS_TYPE,
+    PASS_OP,
+    PASS_SMALL,
+    PASS_POLICY,
+    PASS_SINGLE,
+    PASS_REASONS
+};
 enum pass_reason qccl_why_pass(const struct qcclComm *comm, const struct plan_key *key);
 const char *qccl_pass_reason_text(enum pass_reason reason);
 
-/* collectives/serial.c: runs a plan, step by step.  minus: the replica of a weight-delta gather, else NULL. */
+/* collectives/serial.c: runs a plan, step by step.  minus: the replica of a weight-delta gather,
+ * else NULL. */
 qcclResult_t qccl_run_serial(struct qcclComm *comm, const struct plan *plan, const void *input,
                              qcclDataType_t input_type, const void *minus, void *output);
 

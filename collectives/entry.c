@@ -1,4 +1,5 @@
-/* The public collectives: check the arguments, compare the call where asked, then compress it or pass it through. */
+/* The public collectives: check the arguments, compare the call where asked, then compress it or
+ * pass it through. */
 #include <string.h>
 
 #include "base/log.h"
@@ -13,13 +14,14 @@ struct call {
     void *recvbuff;
     const void *minus; /* the replica of a weight-delta gather */
     size_t send_bytes, recv_bytes;
-    size_t in_place_offset; /* where sendbuff lies in recvbuff, or recvbuff in sendbuff, when in place */
+    size_t in_place_offset; /* where sendbuff lies in recvbuff, or recvbuff in sendbuff, when in
+                               place */
 };
 
 static const char *const type_names[qcclNumTypes] = {
-    [qcclInt8] = "int8",       [qcclUint8] = "uint8",     [qcclInt32] = "int32",
-    [qcclUint32] = "uint32",   [qcclInt64] = "int64",     [qcclUint64] = "uint64",
-    [qcclFloat16] = "float16", [qcclFloat32] = "float32", [qcclFloat64] = "float64",
+    [qcclInt8] = "int8",         [qcclUint8] = "uint8",     [qcclInt32] = "int32",
+    [qcclUint32] = "uint32",     [qcclInt64] = "int64",     [qcclUint64] = "uint64",
+    [qcclFloat16] = "float16",   [qcclFloat32] = "float32", [qcclFloat64] = "float64",
     [qcclBfloat16] = "bfloat16",
 };
 static const char *const op_names[qcclNumOps] = {
@@ -81,7 +83,8 @@ static void count_passed(struct qcclComm *comm, const struct call *call, enum pa
         return;
     comm->logged_reasons |= bit;
     qccl_log(QCCL_LOG_INFO, qccl_rank(comm), "%s of %zu x %s is passed through: %s (said once)",
-             call->name, call->key.count, type_names[call->key.type], qccl_pass_reason_text(reason));
+             call->name, call->key.count, type_names[call->key.type],
+             qccl_pass_reason_text(reason));
 }
 
 /* ------------------------------------------------------------------ the two ways */
@@ -115,7 +118,8 @@ static qcclResult_t pass_through(struct qcclComm *comm, const struct call *call)
     const struct plan_key *key = &call->key;
     const void *sendbuff = call->sendbuff;
     size_t own_bytes = key->count * qcclTypeBytes(key->type);
-    if (key->collective == qcclCollAllGatherDelta) { /* the masters themselves, in the replica's type */
+    if (key->collective ==
+        qcclCollAllGatherDelta) { /* the masters themselves, in the replica's type */
         struct source master = {.values = sendbuff, .type = qcclFloat32};
         char *own = (char *)call->recvbuff + (size_t)qccl_rank(comm) * own_bytes;
         qccl_convert(&master, own, key->type, key->count);
@@ -133,8 +137,9 @@ static qcclResult_t compress(struct qcclComm *comm, const struct call *call)
     struct plan *plan;
     RETURN_IF_FAILED(qccl_comm_plan(comm, &call->key, &plan));
     bool delta = call->key.collective == qcclCollAllGatherDelta;
-    RETURN_IF_FAILED(qccl_run_serial(comm, plan, call->sendbuff, delta ? qcclFloat32 : call->key.type,
-                                     call->minus, call->recvbuff));
+    RETURN_IF_FAILED(qccl_run_serial(comm, plan, call->sendbuff,
+                                     delta ? qcclFloat32 : call->key.type, call->minus,
+                                     call->recvbuff));
     qccl_log(QCCL_LOG_TRACE, qccl_rank(comm), "%s of %zu x %s compressed, sequence %u, %zu rounds",
              call->name, call->key.count, type_names[call->key.type], comm->sequence, plan->rounds);
     comm->sequence++;
@@ -154,9 +159,10 @@ static qcclResult_t check_call(const struct qcclComm *comm, const struct call *c
     CHECK_ARG((unsigned)key->op < qcclNumOps, "%s: op %d is unknown", name, (int)key->op);
     CHECK_ARG(key->count <= ((size_t)1 << 48) / (size_t)qccl_nranks(comm),
               "%s: count %zu is too large for %d ranks", name, key->count, qccl_nranks(comm));
-    CHECK_ARG(!key->count || (call->sendbuff && call->recvbuff), "%s: %s is NULL for %zu elements", name,
-              call->sendbuff ? "recvbuff" : "sendbuff", key->count);
-    CHECK_ARG(!stream, "%s: stream is not NULL, but this communicator's calls return when done", name);
+    CHECK_ARG(!key->count || (call->sendbuff && call->recvbuff), "%s: %s is NULL for %zu elements",
+              name, call->sendbuff ? "recvbuff" : "sendbuff", key->count);
+    CHECK_ARG(!stream, "%s: stream is not NULL, but this communicator's calls return when done",
+              name);
     return qcclSuccess;
 }
 
@@ -171,7 +177,8 @@ static qcclResult_t check_overlap(const struct qcclComm *comm, const struct call
     bool in_place = send_is_larger ? recv == send + call->in_place_offset
                                    : send == recv + call->in_place_offset;
     CHECK_ARG(in_place && in_place_allowed,
-              "%s: rank %d's buffers overlap, but not in place: sendbuff has %zu bytes at %p, recvbuff %zu at %p",
+              "%s: rank %d's buffers overlap, but not in place: sendbuff has %zu bytes at %p, "
+              "recvbuff %zu at %p",
               call->name, qccl_rank(comm), call->send_bytes, call->sendbuff, call->recv_bytes,
               call->recvbuff);
     return qcclSuccess;
@@ -183,8 +190,8 @@ static qcclResult_t compare_calls(struct qcclComm *comm, const struct call *call
     struct record record = {""};
     const struct plan_key *key = &call->key;
     snprintf(record.text, sizeof record.text,
-             "call=%s\ncount=%zu\ndatatype=%s\nop=%s\nsequence=%u\nseed=%llu\ntensor=%llu", call->name,
-             key->count, type_names[key->type], op_names[key->op], comm->sequence,
+             "call=%s\ncount=%zu\ndatatype=%s\nop=%s\nsequence=%u\nseed=%llu\ntensor=%llu",
+             call->name, key->count, type_names[key->type], op_names[key->op], comm->sequence,
              (unsigned long long)comm->seed, (unsigned long long)comm->feedback.tensor);
     return qccl_agree(comm, "calls", &record);
 }
@@ -232,13 +239,16 @@ qcclResult_t qcclAllReduce(const void *sendbuff, void *recvbuff, size_t count,
 }
 
 qcclResult_t qcclReduceScatter(const void *sendbuff, void *recvbuff, size_t recvcount,
-                               qcclDataType_t datatype, qcclRedOp_t op, qcclComm_t comm, void *stream)
+                               qcclDataType_t datatype, qcclRedOp_t op, qcclComm_t comm,
+                               void *stream)
 {
-    struct call call = {
-        .name = "qcclReduceScatter",
-        .key = {.collective = qcclCollReduceScatter, .count = recvcount, .type = datatype, .op = op},
-        .sendbuff = sendbuff,
-        .recvbuff = recvbuff};
+    struct call call = {.name = "qcclReduceScatter",
+                        .key = {.collective = qcclCollReduceScatter,
+                                .count = recvcount,
+                                .type = datatype,
+                                .op = op},
+                        .sendbuff = sendbuff,
+                        .recvbuff = recvbuff};
     RETURN_IF_FAILED(check_call(comm, &call, stream));
     set_sizes(comm, &call, (size_t)qccl_nranks(comm), 1, qcclTypeBytes(datatype));
     RETURN_IF_FAILED(check_overlap(comm, &call, true));

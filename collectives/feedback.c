@@ -1,4 +1,5 @@
-/* The list of residuals, and how it is saved: a head with a checksum, then for each residual its key and its values. */
+/* The list of residuals, and how it is saved: a head with a checksum, then for each residual its
+ * key and its values. */
 #include "collectives/feedback.h"
 
 #include <string.h>
@@ -44,7 +45,8 @@ static struct residual *new_residual(uint64_t tensor, const struct plan_key *key
     return made;
 }
 
-qcclResult_t qccl_feedback_values(struct feedback *feedback, const struct plan *plan, float **values)
+qcclResult_t qccl_feedback_values(struct feedback *feedback, const struct plan *plan,
+                                  float **values)
 {
     *values = NULL;
     if (!plan->residual_elems)
@@ -61,8 +63,8 @@ qcclResult_t qccl_feedback_values(struct feedback *feedback, const struct plan *
         feedback->first = r;
     }
     if (r->elems != plan->residual_elems)
-        return qccl_fail(qcclInternalError, "%zu residuals are kept where the plan has %zu", r->elems,
-                         plan->residual_elems);
+        return qccl_fail(qcclInternalError, "%zu residuals are kept where the plan has %zu",
+                         r->elems, plan->residual_elems);
     *values = r->values;
     return qcclSuccess;
 }
@@ -116,8 +118,8 @@ qcclResult_t qcclFeedbackSave(qcclComm_t comm, void *state, size_t capacity)
     size_t bytes;
     CHECK_ARG(comm && state, "qcclFeedbackSave: %s is NULL", comm ? "state" : "comm");
     RETURN_IF_FAILED(qcclFeedbackBytes(comm, &bytes));
-    CHECK_ARG(capacity >= bytes, "qcclFeedbackSave: the residuals take %zu bytes, capacity is %zu", bytes,
-              capacity);
+    CHECK_ARG(capacity >= bytes, "qcclFeedbackSave: the residuals take %zu bytes, capacity is %zu",
+              bytes, capacity);
     struct saved_head head = {.bytes = bytes,
                               .rank = (uint32_t)qccl_rank(comm),
                               .nranks = (uint32_t)qccl_nranks(comm),
@@ -144,21 +146,24 @@ static qcclResult_t check_head(qcclComm_t comm, const uint8_t *state, size_t byt
                                struct saved_head *head)
 {
     if (bytes < sizeof *head)
-        return qccl_fail(qcclCorruptMessage, "saved residuals of %zu bytes are shorter than their head of %zu",
-                         bytes, sizeof *head);
+        return qccl_fail(qcclCorruptMessage,
+                         "saved residuals of %zu bytes are shorter than their head of %zu", bytes,
+                         sizeof *head);
     memcpy(head, state, sizeof *head);
     if (memcmp(head->magic, magic, sizeof magic) != 0 || head->bytes != bytes ||
         head->checksum != XXH3_64bits(state + sizeof *head, bytes - sizeof *head))
         return qccl_fail(qcclCorruptMessage, "saved residuals of %zu bytes are damaged", bytes);
     if ((int)head->rank != qccl_rank(comm) || (int)head->nranks != qccl_nranks(comm))
-        return qccl_fail(qcclCorruptMessage, "saved residuals are rank %u's of %u, this is rank %d of %d",
-                         head->rank, head->nranks, qccl_rank(comm), qccl_nranks(comm));
+        return qccl_fail(qcclCorruptMessage,
+                         "saved residuals are rank %u's of %u, this is rank %d of %d", head->rank,
+                         head->nranks, qccl_rank(comm), qccl_nranks(comm));
     if (head->policy_hash != policy_hash(comm))
         return qccl_fail(qcclCorruptMessage, "saved residuals belong to another policy");
     return qcclSuccess;
 }
 
-/* Reads one residual into a new list, moving *in; what does not fit the plan of its key is damage. */
+/* Reads one residual into a new list, moving *in; what does not fit the plan of its key is damage.
+ */
 static qcclResult_t read_entry(qcclComm_t comm, const uint8_t **in, const uint8_t *end,
                                struct feedback *into)
 {
@@ -180,7 +185,8 @@ static qcclResult_t read_entry(qcclComm_t comm, const uint8_t **in, const uint8_
         return qccl_fail_prefix(qcclCorruptMessage, "saved residuals");
     RETURN_IF_FAILED(planned);
     if (plan->residual_elems != e.elems)
-        return qccl_fail(qcclCorruptMessage, "saved residuals have %llu values where the plan has %zu",
+        return qccl_fail(qcclCorruptMessage,
+                         "saved residuals have %llu values where the plan has %zu",
                          (unsigned long long)e.elems, plan->residual_elems);
     float *values;
     into->tensor = e.tensor;

@@ -1,7 +1,7 @@
 /* Error feedback: the residuals of a communicator, one array for each tensor and plan.
  *
- * A residual lives in the codec's domain, after the Hadamard transform; which part of the array belongs to which
- * encoding is the plan's affair. */
+ * A residual lives in the codec's domain, after the Hadamard transform; which part of the array
+ * belongs to which encoding is the plan's affair. */
 #ifndef QCCL_COLLECTIVES_FEEDBACK_H
 #define QCCL_COLLECTIVES_FEEDBACK_H
 
@@ -20,7 +20,8 @@ struct feedback {
     struct residual *first;
 };
 
-/* The residuals of the current tensor for a plan, zero when new; *values = NULL when the plan keeps none. */
+/* The residuals of the current tensor for a plan, zero when new; *values = NULL when the plan keeps
+ * none. */
 qcclResult_t qccl_feedback_values(struct feedback *feedback, const struct plan *plan,
                                   float **values);
 void qccl_feedback_clear(struct feedback *feedback);

@@ -117,14 +117,20 @@ qcclResult_t qccl_mpi_ready(struct mpi_mover *mover)
 /* Whether nothing more will come for a closed mover, and what it holds can be freed. */
 static bool is_over(struct mpi_mover *mover)
 {
-    int sent = 0;
+    bool sent = true;
     if (!mover->broken && qccl_mpi_read_notices(mover) != qcclSuccess)
         mover->broken = qcclRemoteError;
-    MPI_Testall(mover->nranks, mover->notices, &sent, MPI_STATUSES_IGNORE);
+    for (int r = 0; r < mover->nranks; r++) {
+        int flag = 1;
+        if (mover->notices[r] != MPI_REQUEST_NULL)
+            MPI_Test(&mover->notices[r], &flag, MPI_STATUS_IGNORE);
+        sent = sent && flag;
+    }
     return mover->broken || (sent && mover->nleft == mover->nranks - 1);
 }
 
-static void release(struct mpi_mover *mover)
+/* Gives the duplicate back to MPI, unless messages may be on their way to it for ever. */
+static void free_duplicate(struct mpi_mover *mover)
 {
     for (int r = 0; r < mover->nranks; r++)
         if (mover->notices[r] != MPI_REQUEST_NULL)
@@ -133,7 +139,6 @@ static void release(struct mpi_mover *mover)
         qccl_log(QCCL_LOG_INFO, mover->rank, "a broken communicator's duplicate is not freed");
     else
         MPI_Comm_free(&mover->comm);
-    qccl_mpi_mover_free(mover);
 }
 
 static void reap_locked(void)
@@ -142,7 +147,8 @@ static void reap_locked(void)
         struct mpi_mover *mover = *at;
         if (mover->closed && is_over(mover)) {
             *at = mover->next;
-            release(mover);
+            free_duplicate(mover);
+            qccl_mpi_mover_free(mover);
         } else {
             at = &mover->next;
         }
@@ -156,33 +162,37 @@ void qccl_mpi_reap(void)
     pthread_mutex_unlock(&list_lock);
 }
 
-static bool any_closed(void)
+static bool all_over(void)
 {
-    for (const struct mpi_mover *mover = list; mover; mover = mover->next)
-        if (mover->closed)
-            return true;
-    return false;
+    bool over = true;
+    for (struct mpi_mover *mover = list; mover; mover = mover->next)
+        over = is_over(mover) && over;
+    return over;
 }
 
-/* Runs first of all in MPI_Finalize.  Communicators that were not destroyed are left here, so that the
- * other ranks do not wait for them. */
+/* Runs first of all in MPI_Finalize.  Communicators that were not destroyed are left here too, so that the other
+ * ranks do not wait for them. */
 static int say_farewell(MPI_Comm self, int keyval, void *value, void *extra)
 {
     (void)self, (void)keyval, (void)value, (void)extra;
     double start = MPI_Wtime();
     pthread_mutex_lock(&list_lock);
-    for (struct mpi_mover *mover = list; mover; mover = mover->next) {
-        if (mover->closed)
-            continue;
-        qccl_log(QCCL_LOG_WARN, mover->rank, "MPI_Finalize before qcclCommDestroy");
-        qccl_mpi_tell(mover, qcclSuccess);
-        qccl_mpi_break(mover, qccl_fail(qcclInvalidUsage, "MPI is finalized"));
-    }
-    for (reap_locked(); any_closed() && MPI_Wtime() - start < farewell_seconds; reap_locked())
-        sched_yield();
     for (struct mpi_mover *mover = list; mover; mover = mover->next)
-        if (mover->closed)
+        if (!mover->closed) {
+            qccl_log(QCCL_LOG_WARN, mover->rank, "MPI_Finalize before qcclCommDestroy");
+            qccl_mpi_tell(mover, qcclSuccess);
+        }
+    while (!all_over() && MPI_Wtime() - start < farewell_seconds)
+        sched_yield();
+    for (struct mpi_mover *mover = list; mover; mover = mover->next) {
+        if (!is_over(mover))
             mover->broken = qcclRemoteError;
+        if (!mover->closed) {
+            free_duplicate(mover);
+            mover->broken = qcclInvalidUsage;
+            strcpy(mover->reason, "MPI is finalized");
+        }
+    }
     reap_locked();
     pthread_mutex_unlock(&list_lock);
     return MPI_SUCCESS;

@@ -26,11 +26,9 @@ struct mpi_mover {
     int rank, nranks;
     int *nodes; /* the node of each rank */
 
-    int count, capacity; /* of the four arrays below */
+    int count, capacity; /* of the two arrays below */
     MPI_Request *requests;
     struct mpi_piece *pieces;
-    int *indices;
-    MPI_Status *statuses;
 
     qcclResult_t broken; /* the error that ended this mover, and its sentence */
     char reason[512];

@@ -1,4 +1,5 @@
-/* Uncompressed collectives over a byte mover: direct exchange, each shard combined by its owner in rank order.
+/* Uncompressed collectives over a byte mover: direct exchange, each shard combined by its owner in
+ * rank order.
  *
  * Chunks bound the memory for received parts; results go straight to their place. */
 #include <string.h>
@@ -13,7 +14,7 @@ enum { PLAIN_CHUNK_BYTES = 1 << 18 };
 struct exchange {
     struct qcclComm *comm;
     const char *input;
-    char *output; /* of this rank's shard */
+    char *output;              /* of this rank's shard */
     size_t shard_elems, count; /* count: all elements of the input */
     qcclDataType_t type;
     qcclRedOp_t op;
@@ -60,8 +61,7 @@ static qcclResult_t reduce_chunk(struct exchange *x, size_t begin)
     }
     for (int k = 1; k < t->nranks; k++) {
         int to = (t->rank + k) % t->nranks;
-        RETURN_IF_FAILED(
-            send_if(t, input_at(x, to, begin), chunk_of(x, to, begin) * x->bytes, to));
+        RETURN_IF_FAILED(send_if(t, input_at(x, to, begin), chunk_of(x, to, begin) * x->bytes, to));
     }
     RETURN_IF_FAILED(t->wait(t->context, x->comm->timeout));
     for (int r = 0; r < t->nranks; r++)

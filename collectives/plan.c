@@ -1,4 +1,5 @@
-/* Builds plans.  Two builders, reduce and gather, serve all collectives; a two-level sum is a reduce with one hop more. */
+/* Builds plans.  Two builders, reduce and gather, serve all collectives; a two-level sum is a
+ * reduce with one hop more. */
 #include "collectives/plan.h"
 
 #include <string.h>
@@ -105,7 +106,8 @@ size_t qccl_plan_output(const struct plan *p, int segment)
     return p->key.collective == qcclCollReduceScatter ? 0 : (size_t)segment * p->shard_elems;
 }
 
-/* Shards of an allreduce are whole multiples of every group size in play; chunks also of the tile. */
+/* Shards of an allreduce are whole multiples of every group size in play; chunks also of the tile.
+ */
 static size_t shard_unit(const struct collective_policy *policy)
 {
     size_t unit = qccl_lcm(policy->main.group, policy->gather.group);
@@ -154,7 +156,8 @@ static void add_send(struct builder *b, int segment, int peer, int slot)
     add_step(b, &step);
 }
 
-static void add_encode(struct builder *b, int segment, int slot, int stage, const qcclCodec_t *codec)
+static void add_encode(struct builder *b, int segment, int slot, int stage,
+                       const qcclCodec_t *codec)
 {
     struct plan_step step = {.kind = STEP_ENCODE,
                              .segment = segment,
@@ -188,7 +191,8 @@ static int local_index(const struct plan_layout *l, int rank)
     return index;
 }
 
-/* The rank of a node that collects the node's parts of a segment: the one with the owner's local index, modulo the size. */
+/* The rank of a node that collects the node's parts of a segment: the one with the owner's local
+ * index, modulo the size. */
 static int head_of(const struct plan_layout *l, int node, int segment)
 {
     int index = local_index(l, segment) % node_size(l, node);
@@ -209,7 +213,8 @@ static int next_node(const struct plan_layout *l, int node)
 
 /* ------------------------------------------------------------------ sums */
 
-/* The sum of parts first_part.. is finished here: to the output, or as a message that is gathered. */
+/* The sum of parts first_part.. is finished here: to the output, or as a message that is gathered.
+ */
 static void add_final_reduce(struct builder *b, int first_part, const qcclCodec_t *parts_codec,
                              int result_slot)
 {
@@ -261,8 +266,9 @@ static void build_flat_sum(struct builder *b)
     add_final_reduce(b, first_part, codec, flat_result_slot(p));
 }
 
-/* First hop, step 1: this rank's parts go to the heads of its node.  Two ranks may exchange several segments here, and messages
- * between two ranks keep their order, so both sides go through the segments in rising order. */
+/* First hop, step 1: this rank's parts go to the heads of its node.  Two ranks may exchange several
+ * segments here, and messages between two ranks keep their order, so both sides go through the
+ * segments in rising order. */
 static int build_intra_exchange(struct builder *b)
 {
     const struct plan_layout *l = b->layout;
@@ -284,7 +290,8 @@ static int build_intra_exchange(struct builder *b)
     return slot;
 }
 
-/* First hop, step 2: the parts of the node for one segment that this rank heads; slots as build_intra_exchange gave them. */
+/* First hop, step 2: the parts of the node for one segment that this rank heads; slots as
+ * build_intra_exchange gave them. */
 static int add_node_parts(struct builder *b, int slot)
 {
     const struct plan_layout *l = b->layout;
@@ -329,8 +336,8 @@ static int build_node_sums(struct builder *b, int slot)
     return slot;
 }
 
-/* The rank with the owner's local index collects its node's parts (stage 2); the node sums travel to the owner (stage 0) and
- * are added in node order, its own node's exact. */
+/* The rank with the owner's local index collects its node's parts (stage 2); the node sums travel
+ * to the owner (stage 0) and are added in node order, its own node's exact. */
 static int build_two_level_sum(struct builder *b)
 {
     struct plan *p = b->plan;
@@ -339,7 +346,8 @@ static int build_two_level_sum(struct builder *b)
     add_wait(b);
     for (int node = next_node(l, -1); node >= 0; node = next_node(l, node))
         if (node != own_node)
-            add_recv(b, p->rank, head_of(l, node, p->rank), slot++, STAGE_SCATTER, &b->policy->main);
+            add_recv(b, p->rank, head_of(l, node, p->rank), slot++, STAGE_SCATTER,
+                     &b->policy->main);
     int outer = build_node_sums(b, slot), first_part = p->nparts;
     add_wait(b);
     for (int node = next_node(l, -1), from = inner; node >= 0; node = next_node(l, node))
@@ -353,7 +361,8 @@ static int build_two_level_sum(struct builder *b)
 
 /* ------------------------------------------------------------------ gathers */
 
-/* Everyone sends its message in result_slot to everyone and decodes all, its own too; other slots are free by now. */
+/* Everyone sends its message in result_slot to everyone and decodes all, its own too; other slots
+ * are free by now. */
 static void build_gather(struct builder *b, int result_slot, const qcclCodec_t *codec)
 {
     struct plan *p = b->plan;
@@ -381,7 +390,8 @@ static void build_steps(struct builder *b)
     struct plan *p = b->plan;
     if (p->key.collective == qcclCollAllGather || p->key.collective == qcclCollAllGatherDelta) {
         static const qcclCodec_t exact = {.format = qcclFormatNone, .group = GROUP_DEFAULT};
-        const qcclCodec_t *codec = p->nranks == 1 ? &exact : &b->policy->main; /* one rank: unchanged */
+        const qcclCodec_t *codec =
+            p->nranks == 1 ? &exact : &b->policy->main; /* one rank: unchanged */
         int own = p->nranks - 1;
         add_encode(b, p->rank, own, STAGE_GATHER, codec);
         build_gather(b, own, codec);
@@ -462,8 +472,8 @@ qcclResult_t qccl_plan_build(struct plan **plan, const struct plan_key *key,
     struct plan *p;
     size_t chunk = layout->chunk_elems;
     RETURN_IF_FAILED(build_once(&p, key, layout, &policy->of[key->collective], chunk));
-    size_t message = key->count * qcclTypeBytes(key->type) *
-                     (splits_count(p) ? 1 : (size_t)p->nranks);
+    size_t message =
+        key->count * qcclTypeBytes(key->type) * (splits_count(p) ? 1 : (size_t)p->nranks);
     /* The workspace stays below half the message where chunks can be made smaller. */
     while (p->workspace_bytes > message / 2 && p->chunk_elems > CHUNK_SMALL) {
         size_t before = p->chunk_elems;

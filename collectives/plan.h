@@ -1,16 +1,20 @@
 /* A plan is data: what one rank does for a collective, as a list of steps.
  *
- * It depends only on its key: collective, count, type, op, ranks, rank, node layout and policy.  Large segments are cut into chunks; round c
- * runs the whole list on chunk c of every segment, so the list is short and the workspace bounded whatever the message.
- * Values do not depend on the chunk: random numbers follow from the position in the segment.
+ * It depends only on its key: collective, count, type, op, ranks, rank, node layout and policy.
+ * Large segments are cut into chunks; round c runs the whole list on chunk c of every segment, so
+ * the list is short and the workspace bounded whatever the message. Values do not depend on the
+ * chunk: random numbers follow from the position in the segment.
  *
  *   flat allreduce, one round, seen from rank 1 of 3 (segment d belongs to rank d):
  *
- *     encode 0 -> send to 0      recv 1 from 0 \
- *     encode 2 -> send to 2      recv 1 from 2  > reduce: part 0 + own exact + part 2 -> message -> send to 0, 2
- *                                              /           decode into the result: own message, those of 0 and 2
+ *     encode 0 -> send to 0     recv 1 from 0 \
+ *                                              > reduce: part 0 + own exact + part 2 -> message
+ *     encode 2 -> send to 2     recv 1 from 2 /
  *
- *   two levels: the same twice, first inside the node to the head of each segment, then the node sums to the owner. */
+ *     send the message to 0, 2; decode into the result: own message, those of 0 and 2
+ *
+ *   two levels: the same twice, first inside the node to the head of each segment, then the node
+ *   sums to the owner. */
 #ifndef QCCL_COLLECTIVES_PLAN_H
 #define QCCL_COLLECTIVES_PLAN_H
 
@@ -47,12 +51,12 @@ enum reduce_target { TO_SLOT, TO_NODE_SUM, TO_OUTPUT };
 
 struct plan_step {
     enum step_kind kind;
-    int segment; /* its owner's rank */
-    int peer;    /* SEND, RECV */
-    int slot;    /* the message in play */
-    int stage;   /* of that message */
-    qcclCodec_t codec;     /* of that message */
-    size_t residual;       /* ENCODE, REDUCE: first element in the residuals, or NO_RESIDUAL */
+    int segment;       /* its owner's rank */
+    int peer;          /* SEND, RECV */
+    int slot;          /* the message in play */
+    int stage;         /* of that message */
+    qcclCodec_t codec; /* of that message */
+    size_t residual;   /* ENCODE, REDUCE: first element in the residuals, or NO_RESIDUAL */
     /* REDUCE only: */
     enum reduce_target target;
     qcclCodec_t parts_codec;
@@ -71,15 +75,15 @@ struct plan {
     struct plan_key key;
     int rank, nranks;
     bool two_level;
-    float weight;         /* 1, or the fp32 reciprocal of nranks */
-    size_t shard_elems;   /* of the first shards; an allreduce's last ones are short or empty */
+    float weight;       /* 1, or the fp32 reciprocal of nranks */
+    size_t shard_elems; /* of the first shards; an allreduce's last ones are short or empty */
     size_t chunk_elems;
     size_t rounds;
     struct plan_step *steps;
     int nsteps;
     struct plan_part *parts;
     int nparts;
-    size_t *slot_offset;  /* in the workspace, nslots + 1 numbers */
+    size_t *slot_offset; /* in the workspace, nslots + 1 numbers */
     int nslots;
     size_t node_sum_offset; /* of chunk_elems floats, or the workspace's end when there are none */
     size_t workspace_bytes;
@@ -90,11 +94,13 @@ struct plan {
 /* The layout of a communicator, for building. */
 struct plan_layout {
     int rank, nranks;
-    const int *nodes; /* node of each rank */
-    size_t chunk_elems; /* the most values of a segment per round; CHUNK_DEFAULT unless tests ask for less */
+    const int *nodes;   /* node of each rank */
+    size_t chunk_elems; /* the most values of a segment per round; CHUNK_DEFAULT unless tests ask
+                           for less */
 };
 
-/* Builds the plan of a compressed call.  qcclOutOfMemory, or qcclInvalidArgument for a count beyond 2^48. */
+/* Builds the plan of a compressed call.  qcclOutOfMemory, or qcclInvalidArgument for a count beyond
+ * 2^48. */
 qcclResult_t qccl_plan_build(struct plan **plan, const struct plan_key *key,
                              const struct plan_layout *layout, const struct policy *policy);
 void qccl_plan_free(struct plan *plan);

@@ -43,8 +43,8 @@ static void print_step(const struct plan *plan, const struct plan_step *step, FI
 {
     switch (step->kind) {
     case STEP_RECV:
-        fprintf(out, "recv    segment %d from rank %d -> slot %d, stage %d\n", step->segment, step->peer,
-                step->slot, step->stage);
+        fprintf(out, "recv    segment %d from rank %d -> slot %d, stage %d\n", step->segment,
+                step->peer, step->slot, step->stage);
         break;
     case STEP_ENCODE:
         fprintf(out, "encode  segment %d -> slot %d, stage %d, ", step->segment, step->slot,
@@ -53,7 +53,8 @@ static void print_step(const struct plan *plan, const struct plan_step *step, FI
         fputc('\n', out);
         break;
     case STEP_SEND:
-        fprintf(out, "send    slot %d to rank %d (segment %d)\n", step->slot, step->peer, step->segment);
+        fprintf(out, "send    slot %d to rank %d (segment %d)\n", step->slot, step->peer,
+                step->segment);
         break;
     case STEP_WAIT:
         fputs("wait\n", out);
@@ -70,11 +71,14 @@ static void print_step(const struct plan *plan, const struct plan_step *step, FI
 
 void qccl_plan_print(const struct plan *plan, FILE *out)
 {
-    fprintf(out, "%s of %zu elements, rank %d of %d, %s\n", qccl_collective_name(plan->key.collective),
-            plan->key.count, plan->rank, plan->nranks, plan->two_level ? "two levels" : "flat");
-    fprintf(out, "shards of %zu elements, %zu round%s of chunks of %zu; workspace %zu bytes in %d slots\n",
-            plan->shard_elems, plan->rounds, plan->rounds == 1 ? "" : "s", plan->chunk_elems,
-            plan->workspace_bytes, plan->nslots);
+    fprintf(out, "%s of %zu elements, rank %d of %d, %s\n",
+            qccl_collective_name(plan->key.collective), plan->key.count, plan->rank, plan->nranks,
+            plan->two_level ? "two levels" : "flat");
+    fprintf(
+        out,
+        "shards of %zu elements, %zu round%s of chunks of %zu; workspace %zu bytes in %d slots\n",
+        plan->shard_elems, plan->rounds, plan->rounds == 1 ? "" : "s", plan->chunk_elems,
+        plan->workspace_bytes, plan->nslots);
     for (int i = 0; i < plan->nsteps; i++) {
         fprintf(out, "%4d  ", i);
         print_step(plan, &plan->steps[i], out);

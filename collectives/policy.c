@@ -20,7 +20,7 @@ static const char *const collective_names[qcclNumColls] = {
 
 struct parser {
     const char *whole, *at;
-    unsigned seen;  /* collectives whose clause was read */
+    unsigned seen; /* collectives whose clause was read */
     bool min_seen;
     int clauses;
 };
@@ -74,7 +74,8 @@ static qcclResult_t adopt_domain(const struct parser *p, const char *at, qcclCod
                                  const qcclCodec_t *main)
 {
     if (intra->hadamard && intra->hadamard != main->hadamard)
-        return qccl_parse_error(p->whole, at, "no hadamard= of its own: intra= shares the main codec's");
+        return qccl_parse_error(p->whole, at,
+                                "no hadamard= of its own: intra= shares the main codec's");
     intra->hadamard = main->hadamard;
     if (intra->hadamard && intra->group % intra->hadamard)
         return qccl_parse_error(p->whole, at, "a group that the main codec's hadamard=%d divides",
@@ -132,7 +133,8 @@ static qcclResult_t parse_everyone(struct parser *p, struct policy *policy)
 {
     const char *at = p->at;
     if (p->clauses || !qccl_is_codec_name(at))
-        return qccl_parse_error(p->whole, at, "allreduce:, reducescatter:, allgather:, delta:, min=%s",
+        return qccl_parse_error(p->whole, at,
+                                "allreduce:, reducescatter:, allgather:, delta:, min=%s",
                                 p->clauses ? "" : " or a codec: " QCCL_FORMAT_NAMES);
     unsigned all = (1u << qcclNumColls) - 1;
     for (int c = 0; c < qcclNumColls; c++) {
@@ -209,8 +211,8 @@ qcclResult_t qccl_policy_parse(const char *text, struct policy *policy)
         made.of[c].main.group = GROUP_DEFAULT;
         made.of[c].gather.group = GROUP_DEFAULT;
     }
-    CHECK_ARG(strlen(text) < QCCL_POLICY_MAX, "policy of %zu characters; %d are allowed", strlen(text),
-              QCCL_POLICY_MAX - 1);
+    CHECK_ARG(strlen(text) < QCCL_POLICY_MAX, "policy of %zu characters; %d are allowed",
+              strlen(text), QCCL_POLICY_MAX - 1);
     do {
         skip_space(&p);
         RETURN_IF_FAILED(parse_clause(&p, &made));

@@ -3,10 +3,12 @@
  *   policy     := clause (';' clause)* [';']
  *   clause     := collective ':' codecs  |  codecs  |  'min' '=' size
  *   collective := 'allreduce' | 'reducescatter' | 'allgather' | 'delta'
- *   codecs     := codec ['gather' '=' codec] ['intra' '=' codec]        gather: allreduce; intra: allreduce, reducescatter
+ *   codecs     := codec ['gather' '=' codec] ['intra' '=' codec]
  *   size       := digits ['KiB' | 'MiB' | 'GiB' | 'K' | 'M' | 'G' | 'B']
  *
- * Codecs alone, as the first clause, are those of every collective.  What is not named is not compressed. */
+ * gather= belongs to allreduce, intra= to allreduce and reducescatter.
+ * Codecs alone, as the first clause, are those of every collective.  What is not named is not
+ * compressed. */
 #ifndef QCCL_COLLECTIVES_POLICY_H
 #define QCCL_COLLECTIVES_POLICY_H
 

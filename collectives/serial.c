@@ -1,4 +1,5 @@
-/* The serial executor: the steps of a plan in order, round after round.  It is the reference meaning of a plan. */
+/* The serial executor: the steps of a plan in order, round after round.  It is the reference
+ * meaning of a plan. */
 #include <string.h>
 #include <time.h>
 
@@ -37,8 +38,8 @@ static float *node_sum(const struct run *run)
     return (float *)(void *)(run->comm->workspace + run->plan->node_sum_offset);
 }
 
-static qcclPosition_t position_of(const struct run *run, const struct plan_step *step, int quantizer,
-                                  size_t first)
+static qcclPosition_t position_of(const struct run *run, const struct plan_step *step,
+                                  int quantizer, size_t first)
 {
     return (qcclPosition_t){.seed = run->comm->seed,
                             .segment = (uint32_t)step->segment,
@@ -48,7 +49,8 @@ static qcclPosition_t position_of(const struct run *run, const struct plan_step 
                             .first = first};
 }
 
-static struct encoding encoding_of(const struct run *run, const struct plan_step *step, size_t first)
+static struct encoding encoding_of(const struct run *run, const struct plan_step *step,
+                                   size_t first)
 {
     bool feedback = run->residuals && step->residual != NO_RESIDUAL;
     return (struct encoding){
@@ -150,19 +152,21 @@ static qcclResult_t check_message(const struct run *run, const struct plan_step 
     const qcclCodec_t *c = &m->codec, *d = &step->codec;
     if (c->format != d->format || c->group != d->group || c->hadamard != d->hadamard ||
         c->nearest != d->nearest || m->count != elems)
-        return qccl_fail(qcclMismatch,
-                         "rank %d sent %zu values as %s, group %d, hadamard %d; rank %d expects %zu as %s, "
-                         "group %d, hadamard %d",
-                         step->peer, m->count, qccl_format_name(c->format), c->group, c->hadamard,
-                         run->plan->rank, elems, qccl_format_name(d->format), d->group, d->hadamard);
+        return qccl_fail(
+            qcclMismatch,
+            "rank %d sent %zu values as %s, group %d, hadamard %d; rank %d expects %zu as %s, "
+            "group %d, hadamard %d",
+            step->peer, m->count, qccl_format_name(c->format), c->group, c->hadamard,
+            run->plan->rank, elems, qccl_format_name(d->format), d->group, d->hadamard);
     if (got->seed != want.seed || got->sequence != want.sequence || got->segment != want.segment ||
         got->rank != want.rank || got->stage != want.stage || got->first != want.first)
-        return qccl_fail(qcclMismatch,
-                         "rank %d sent sequence %u, segment %u, stage %u, seed %llu; rank %d expects "
-                         "sequence %u, segment %u, stage %u, seed %llu",
-                         step->peer, got->sequence, got->segment, got->stage,
-                         (unsigned long long)got->seed, run->plan->rank, want.sequence, want.segment,
-                         want.stage, (unsigned long long)want.seed);
+        return qccl_fail(
+            qcclMismatch,
+            "rank %d sent sequence %u, segment %u, stage %u, seed %llu; rank %d expects "
+            "sequence %u, segment %u, stage %u, seed %llu",
+            step->peer, got->sequence, got->segment, got->stage, (unsigned long long)got->seed,
+            run->plan->rank, want.sequence, want.segment, want.stage,
+            (unsigned long long)want.seed);
     return qcclSuccess;
 }
 
@@ -177,8 +181,7 @@ static qcclResult_t check_received(struct run *run, int end)
         qcclResult_t result = open_slot(run, step, elems);
         if (result != qcclSuccess)
             return qccl_fail_prefix(result, "from rank %d", step->peer);
-        RETURN_IF_FAILED(
-            check_message(run, step, &run->comm->messages[step->slot], first, elems));
+        RETURN_IF_FAILED(check_message(run, step, &run->comm->messages[step->slot], first, elems));
     }
     run->first_unchecked = end;
     return qcclSuccess;

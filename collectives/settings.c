@@ -1,4 +1,5 @@
-/* What a user can read and set of a communicator: settings that all ranks share, statistics, plans as text. */
+/* What a user can read and set of a communicator: settings that all ranks share, statistics, plans
+ * as text. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -103,8 +104,8 @@ qcclResult_t qcclCommGetStats(qcclComm_t comm, qcclStats_t *stats)
 {
     CHECK_ARG(comm && stats, "qcclCommGetStats: %s is NULL", comm ? "stats" : "comm");
     CHECK_ARG(stats->size >= sizeof stats->size && stats->size <= 4096,
-              "qcclCommGetStats: stats->size is %zu; set it to sizeof(qcclStats_t) = %zu", stats->size,
-              sizeof *stats);
+              "qcclCommGetStats: stats->size is %zu; set it to sizeof(qcclStats_t) = %zu",
+              stats->size, sizeof *stats);
     qcclStats_t now = comm->stats;
     now.size = stats->size;
     now.workspace_bytes = comm->workspace_bytes;
@@ -125,8 +126,8 @@ qcclResult_t qcclCommPrintPlan(qcclComm_t comm, qcclColl_t collective, size_t co
                                size_t *needed)
 {
     CHECK_ARG(comm && (text || !capacity), "qcclCommPrintPlan: %s is NULL", comm ? "text" : "comm");
-    CHECK_ARG(collective >= 0 && collective < qcclNumColls, "qcclCommPrintPlan: collective %d is unknown",
-              (int)collective);
+    CHECK_ARG(collective >= 0 && collective < qcclNumColls,
+              "qcclCommPrintPlan: collective %d is unknown", (int)collective);
     struct plan_key key = {.collective = collective, .count = count, .type = datatype, .op = op};
     char *made = NULL;
     size_t bytes = 0;
@@ -137,8 +138,8 @@ qcclResult_t qcclCommPrintPlan(qcclComm_t comm, qcclColl_t collective, size_t co
     struct plan *plan;
     qcclResult_t result = qcclSuccess;
     if (reason != PASS_NOT)
-        fprintf(out, "%s of %zu elements: not compressed, %s\n", qccl_collective_name(collective), count,
-                qccl_pass_reason_text(reason));
+        fprintf(out, "%s of %zu elements: not compressed, %s\n", qccl_collective_name(collective),
+                count, qccl_pass_reason_text(reason));
     else if ((result = qccl_comm_plan(comm, &key, &plan)) == qcclSuccess)
         qccl_plan_print(plan, out);
     bool written = fclose(out) == 0;

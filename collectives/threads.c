@@ -1,8 +1,9 @@
 /* The byte mover of ranks that are threads of one process.
  *
- * A send is a note in the queue of its (sender, receiver) pair; the receiver, in its wait, copies straight from the sender's buffer
- * and ticks the note off.  One lock guards all queues of a group; copies happen outside it.  Every rank sleeps on a condition of
- * its own, so that more ranks than processors do not spin. */
+ * A send is a note in the queue of its (sender, receiver) pair; the receiver, in its wait, copies
+ * straight from the sender's buffer and ticks the note off.  One lock guards all queues of a group;
+ * copies happen outside it.  Every rank sleeps on a condition of its own, so that more ranks than
+ * processors do not spin. */
 #include <pthread.h>
 #include <stdbool.h>
 #include <string.h>
@@ -14,7 +15,8 @@
 
 enum op_state { OP_OPEN, OP_COPYING, OP_DONE };
 
-/* One message on its way.  A send's op is in its pair's queue until it is matched; a receive's only in its rank's list. */
+/* One message on its way.  A send's op is in its pair's queue until it is matched; a receive's only
+ * in its rank's list. */
 struct op {
     const void *from;
     void *to;
@@ -41,7 +43,7 @@ struct member {
 struct group {
     pthread_mutex_t lock;
     int nranks, open;
-    int gave_up; /* the rank that aborted, -1: none */
+    int gave_up;          /* the rank that aborted, -1: none */
     struct queue *queues; /* [sender * nranks + receiver] */
     struct member *members;
 };
@@ -96,7 +98,8 @@ static qcclResult_t irecv(void *context, void *buffer, size_t bytes, int peer)
     return qcclSuccess;
 }
 
-/* Copies the message that heads the queue of an open receive; false when none has come.  Called and left with the lock held. */
+/* Copies the message that heads the queue of an open receive; false when none has come.  Called and
+ * left with the lock held. */
 static bool take_message(struct member *m, struct op *recv)
 {
     struct group *g = m->group;
@@ -119,8 +122,8 @@ static bool take_message(struct member *m, struct op *recv)
     return true;
 }
 
-/* Takes whatever has come.  After each message the scan begins anew, since others may have come meanwhile and the receives of
- * one peer must be served in order. */
+/* Takes whatever has come.  After each message the scan begins anew, since others may have come
+ * meanwhile and the receives of one peer must be served in order. */
 static void take_messages(struct member *m)
 {
     struct op *recv = m->recvs;
@@ -195,8 +198,8 @@ static qcclResult_t wait_all(struct member *m, double timeout)
             return qccl_fail(qcclRemoteError, "rank %d left while rank %d waits for it", left->peer,
                              m->rank);
         if (late)
-            return qccl_fail(qcclRemoteError, "rank %d did not answer rank %d within %g s", op->peer,
-                             m->rank, timeout);
+            return qccl_fail(qcclRemoteError, "rank %d did not answer rank %d within %g s",
+                             op->peer, m->rank, timeout);
         if (timeout < 0 || timeout > 1e9)
             pthread_cond_wait(&m->changed, &g->lock);
         else
@@ -204,7 +207,8 @@ static qcclResult_t wait_all(struct member *m, double timeout)
     }
 }
 
-/* Takes this rank's unmatched sends out of the queues and waits for the copies that are under way. */
+/* Takes this rank's unmatched sends out of the queues and waits for the copies that are under way.
+ */
 static void withdraw_sends(struct member *m)
 {
     struct group *g = m->group;

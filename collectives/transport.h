@@ -1,8 +1,10 @@
-/* What a communicator needs from below: a byte mover, and where the library below has them, its own collectives.
+/* What a communicator needs from below: a byte mover, and where the library below has them, its own
+ * collectives.
  *
- * The mover is the public qcclTransport_t, so a user's transport, threads and MPI are the same thing to the rest.
- * Native collectives take the calls that are not compressed; what they do not handle, and every such call of a mover without
- * them, is done by collectives/plain.c over the mover. */
+ * The mover is the public qcclTransport_t, so a user's transport, threads and MPI are the same
+ * thing to the rest. Native collectives take the calls that are not compressed; what they do not
+ * handle, and every such call of a mover without them, is done by collectives/plain.c over the
+ * mover. */
 #ifndef QCCL_COLLECTIVES_TRANSPORT_H
 #define QCCL_COLLECTIVES_TRANSPORT_H
 
@@ -10,8 +12,8 @@
 
 #include "qccl/qccl.h"
 
-/* The collectives of the library below, on whole user buffers; in place where sendbuff is the place NCCL names.
- * Each blocks until done, and takes any count. */
+/* The collectives of the library below, on whole user buffers; in place where sendbuff is the place
+ * NCCL names. Each blocks until done, and takes any count. */
 struct native_collectives {
     /* Whether the library below knows this type and reduction. */
     bool (*handles)(qcclDataType_t type, qcclRedOp_t op);
@@ -32,8 +34,9 @@ struct transport {
 /* The movers of nranks threads of this process, into movers[0..nranks-1].  All or none. */
 qcclResult_t qccl_thread_movers(struct transport *transports, int nranks);
 
-/* Makes a communicator over a transport; compares versions and configurations with the other ranks when `compare`.
- * On success the communicator owns the transport; on an error the caller still does. */
+/* Makes a communicator over a transport; compares versions and configurations with the other ranks
+ * when `compare`. On success the communicator owns the transport; on an error the caller still
+ * does. */
 qcclResult_t qccl_comm_create(qcclComm_t *comm, const struct transport *transport,
                               const qcclConfig_t *config, bool compare);
 

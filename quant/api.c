@@ -20,7 +20,9 @@ static qcclResult_t check_target(const char *call, const qcclCodec_t *codec,
                                  size_t capacity)
 {
     CHECK_ARG(codec && position && message, "%s: %s is NULL", call,
-              !codec ? "codec" : !position ? "position" : "message");
+              !codec      ? "codec"
+              : !position ? "position"
+                          : "message");
     RETURN_IF_FAILED(qccl_codec_check(codec));
     CHECK_ARG((uintptr_t)message % 8 == 0, "%s: message is not aligned to 8 bytes", call);
     CHECK_ARG(position->rank < 1u << 24 && position->stage <= WIRE_STAGE_MAX,
@@ -62,7 +64,8 @@ qcclResult_t qcclEncode(const qcclCodec_t *codec, const qcclPosition_t *position
 {
     RETURN_IF_FAILED(check_values("qcclEncode", values, datatype, count));
     RETURN_IF_FAILED(check_target("qcclEncode", codec, position, count, message, capacity));
-    CHECK_ARG((uintptr_t)residual % sizeof(float) == 0, "qcclEncode: residual is not aligned to 4 bytes");
+    CHECK_ARG((uintptr_t)residual % sizeof(float) == 0,
+              "qcclEncode: residual is not aligned to 4 bytes");
     struct source source = {.values = values, .type = datatype};
     struct encoding encoding = {.codec = *codec,
                                 .position = *position,
@@ -119,7 +122,8 @@ qcclResult_t qcclDecodeSumEncode(const void *const *messages, const size_t *byte
                                  size_t capacity)
 {
     CHECK_ARG(count <= (size_t)1 << 48, "qcclDecodeSumEncode: count %zu is too large", count);
-    RETURN_IF_FAILED(check_target("qcclDecodeSumEncode", codec, position, count, message, capacity));
+    RETURN_IF_FAILED(
+        check_target("qcclDecodeSumEncode", codec, position, count, message, capacity));
     struct encoding encoding = {.codec = *codec,
                                 .position = *position,
                                 .checked = qccl_env_flag("QCCL_CHECK"),

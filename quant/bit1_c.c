@@ -1,4 +1,5 @@
-/* Plain C rows of the one-bit formats: sr1, stochastic and unbiased, and sign1, the sign with the group's mean magnitude. */
+/* Plain C rows of the one-bit formats: sr1, stochastic and unbiased, and sign1, the sign with the
+ * group's mean magnitude. */
 #include <math.h>
 
 #include "quant/c_kernels.h"

@@ -74,8 +74,9 @@ qcclResult_t qccl_parse_error(const char *whole, const char *at, const char *for
         shown = 40;
     size_t position = (size_t)(at - whole) + 1;
     if (!*at)
-        return qccl_fail(qcclInvalidArgument, "\"%.200s\", position %zu: the text ends; expected %s",
-                         whole, position, expected);
+        return qccl_fail(qcclInvalidArgument,
+                         "\"%.200s\", position %zu: the text ends; expected %s", whole, position,
+                         expected);
     return qccl_fail(qcclInvalidArgument, "\"%.200s\", position %zu: \"%.*s\"; expected %s", whole,
                      position, (int)shown, at, expected);
 }
@@ -118,9 +119,10 @@ static qcclResult_t parse_group(const char *whole, const char **cursor, qcclCode
     RETURN_IF_FAILED(
         parse_number(whole, cursor, "a group size, a multiple of 32 from 32 to 8192", &group));
     if (group % GROUP_MIN != 0 || group < GROUP_MIN || group > GROUP_MAX)
-        return qccl_parse_error(whole, at, "a group size, a multiple of 32 from 32 to 8192: %s: group=%u is %s",
-                                formats[codec->format].name, group,
-                                group % GROUP_MIN ? "no multiple of 32" : "out of range");
+        return qccl_parse_error(
+            whole, at, "a group size, a multiple of 32 from 32 to 8192: %s: group=%u is %s",
+            formats[codec->format].name, group,
+            group % GROUP_MIN ? "no multiple of 32" : "out of range");
     codec->group = (uint16_t)group;
     return qcclSuccess;
 }
@@ -148,10 +150,10 @@ static qcclResult_t parse_option(const char *whole, const char **cursor, qcclCod
     while (option < 4 && !is_word(at, n, names[option]))
         option++;
     if (option == 4 || !allowed[option])
-        return qccl_parse_error(whole, at, "an option of %s:%s%s%s%s", rules->name,
-                                rules->groups ? " group=, hadamard=," : "",
-                                rules->rounds ? " round=," : "", rules->feedback ? " feedback=" : "",
-                                rules->feedback ? "" : " it has none");
+        return qccl_parse_error(
+            whole, at, "an option of %s:%s%s%s%s", rules->name,
+            rules->groups ? " group=, hadamard=," : "", rules->rounds ? " round=," : "",
+            rules->feedback ? " feedback=" : "", rules->feedback ? "" : " it has none");
     if (*seen & 1u << option)
         return qccl_parse_error(whole, at, "each option once");
     *seen |= 1u << option;
@@ -211,10 +213,12 @@ qcclResult_t qccl_codec_check(const qcclCodec_t *codec)
 {
     CHECK_ARG(codec->format < qcclNumFormats, "codec: format %d is unknown", codec->format);
     const struct format_rules *rules = &formats[codec->format];
-    CHECK_ARG(codec->nearest <= rules->rounds && codec->feedback <= rules->feedback && !codec->reserved,
-              "%s: nearest=%d, feedback=%d, reserved=%d is not allowed", rules->name, codec->nearest,
-              codec->feedback, codec->reserved);
-    CHECK_ARG(codec->group % GROUP_MIN == 0 && codec->group >= GROUP_MIN && codec->group <= GROUP_MAX,
+    CHECK_ARG(codec->nearest <= rules->rounds && codec->feedback <= rules->feedback &&
+                  !codec->reserved,
+              "%s: nearest=%d, feedback=%d, reserved=%d is not allowed", rules->name,
+              codec->nearest, codec->feedback, codec->reserved);
+    CHECK_ARG(codec->group % GROUP_MIN == 0 && codec->group >= GROUP_MIN &&
+                  codec->group <= GROUP_MAX,
               "%s: group=%d is no multiple of 32 from 32 to 8192", rules->name, codec->group);
     CHECK_ARG(rules->groups || codec->group == GROUP_DEFAULT, "%s: group=%d, but it has no groups",
               rules->name, codec->group);

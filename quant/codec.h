@@ -1,6 +1,7 @@
 /* Codecs as text and as numbers: names, options, defaults, and their rules.
  *
- * The grammar is  name [':' option (',' option)*]  with options group=, hadamard=, round=, feedback=. */
+ * The grammar is  name [':' option (',' option)*]  with options group=, hadamard=, round=,
+ * feedback=. */
 #ifndef QCCL_QUANT_CODEC_H
 #define QCCL_QUANT_CODEC_H
 
@@ -10,8 +11,8 @@
 
 enum { GROUP_MIN = 32, GROUP_MAX = 8192, GROUP_DEFAULT = 128, GROUP_DELTA = 2048 };
 
-/* Parses the codec at *cursor, which points into `whole` (for positions in errors), and moves *cursor behind
- * it.  default_group is used where the text names none. */
+/* Parses the codec at *cursor, which points into `whole` (for positions in errors), and moves
+ * *cursor behind it.  default_group is used where the text names none. */
 qcclResult_t qccl_codec_parse_at(const char *whole, const char **cursor, unsigned default_group,
                                  qcclCodec_t *codec);
 
@@ -23,8 +24,9 @@ bool qccl_is_codec_name(const char *s);
 qcclResult_t qccl_parse_error(const char *whole, const char *at, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Whether a codec made by hand keeps the rules that the parser enforces, but for one: bf16 and none may have a
- * Hadamard order, since the first hop of a two-level sum travels in the main codec's domain. */
+/* Whether a codec made by hand keeps the rules that the parser enforces, but for one: bf16 and none
+ * may have a Hadamard order, since the first hop of a two-level sum travels in the main codec's
+ * domain. */
 qcclResult_t qccl_codec_check(const qcclCodec_t *codec);
 
 const char *qccl_format_name(qcclFormat_t format);

@@ -1,4 +1,5 @@
-/* Plain C row of the converters: half floats at any address, subtraction, scaling, and the Walsh-Hadamard transform. */
+/* Plain C row of the converters: half floats at any address, subtraction, scaling, and the
+ * Walsh-Hadamard transform. */
 #include <string.h>
 
 #include "base/half.h"

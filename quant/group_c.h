@@ -1,6 +1,8 @@
-/* What the plain C rows share: random bits of a tile, the scan of a group, special scales, and the loops over groups.
+/* What the plain C rows share: random bits of a tile, the scan of a group, special scales, and the
+ * loops over groups.
  *
- * The loops take the format as inline functions, so that each row is compiled for its own format. */
+ * The loops take the format as inline functions, so that each row is compiled for its own format.
+ */
 #ifndef QCCL_QUANT_GROUP_C_H
 #define QCCL_QUANT_GROUP_C_H
 
@@ -41,15 +43,16 @@ static inline float fed_value(const float *x, const float *residual, size_t i)
     return residual ? x[i] + residual[i] : x[i];
 }
 
-/* What is left of y once `decoded` was sent: nothing where that is NaN or infinite, so that a poisoned or overflown group does not
- * poison later calls. */
+/* What is left of y once `decoded` was sent: nothing where that is NaN or infinite, so that a
+ * poisoned or overflown group does not poison later calls. */
 static inline float lost_value(float y, float decoded)
 {
     float lost = y - decoded;
     return (qccl_float_bits(lost) & 0x7f800000u) == 0x7f800000u ? 0.0f : lost;
 }
 
-/* Largest magnitude of a group as bits: unsigned order puts infinities and NaN above every finite value. */
+/* Largest magnitude of a group as bits: unsigned order puts infinities and NaN above every finite
+ * value. */
 static inline uint32_t scan_group(const float *x, const float *residual, size_t elems)
 {
     uint32_t max = 0;
@@ -60,7 +63,8 @@ static inline uint32_t scan_group(const float *x, const float *residual, size_t 
     return max;
 }
 
-/* Whether a group of this largest magnitude is zero or poisoned; then writes its scale and its residual. */
+/* Whether a group of this largest magnitude is zero or poisoned; then writes its scale and its
+ * residual. */
 static inline bool write_special(uint32_t max, const float *x, float *residual, size_t elems,
                                  uint16_t *scale)
 {
@@ -69,7 +73,8 @@ static inline bool write_special(uint32_t max, const float *x, float *residual, 
         return false;
     *scale = poisoned ? 0x7fc0 : 0;
     for (size_t i = 0; residual && i < elems; i++)
-        residual[i] = lost_value(x[i] + residual[i], poisoned ? qccl_bits_float(QCCL_NAN_BITS) : 0.0f);
+        residual[i] =
+            lost_value(x[i] + residual[i], poisoned ? qccl_bits_float(QCCL_NAN_BITS) : 0.0f);
     return true;
 }
 
@@ -129,7 +134,8 @@ static inline void decode_group(const uint16_t *scales, const uint8_t *codes, si
         out[i] = value(codes, at + i, s);
 }
 
-/* The end of the piece that begins at `at`: within its group, within the range, of one tile's size at most. */
+/* The end of the piece that begins at `at`: within its group, within the range, of one tile's size
+ * at most. */
 static inline size_t piece_end(size_t at, size_t end, size_t group)
 {
     size_t stop = (at / group + 1) * group;

@@ -1,7 +1,8 @@
-/* Plain C rows of the stochastic integer formats int8, int4 and int2 (docs/numerics.md, Rounding without bias).
+/* Plain C rows of the stochastic integer formats int8, int4 and int2 (docs/numerics.md, Rounding
+ * without bias).
  *
- * One group at a time: 1. the largest magnitude; 2. the scale; 3. each value to fixed point with 16 fractional bits,
- * plus its random number, shifted down; 4. the code or-ed into its place. */
+ * One group at a time: 1. the largest magnitude; 2. the scale; 3. each value to fixed point with 16
+ * fractional bits, plus its random number, shifted down; 4. the code or-ed into its place. */
 #include <math.h>
 
 #include "quant/c_kernels.h"

@@ -7,7 +7,8 @@
 #include "quant/x86/x86_kernels.h"
 #endif
 
-/* Emulated AVX-512 rows (meson's avx512=emulated, for testing them anywhere) need what they are emulated with. */
+/* Emulated AVX-512 rows (meson's avx512=emulated, for testing them anywhere) need what they are
+ * emulated with. */
 #if QCCL_EMULATED_AVX512
 #define AVX512_NEEDS QCCL_CPU_AVX2
 #else
@@ -216,9 +217,9 @@ static const struct converters converter_rows[] = {
 };
 
 static const struct kernels *const tables[qcclNumFormats] = {
-    [qcclFormatNone] = none_kernels, [qcclFormatBf16] = bf16_kernels,
-    [qcclFormatInt8] = int8_kernels, [qcclFormatInt4] = int4_kernels,
-    [qcclFormatInt2] = int2_kernels, [qcclFormatSr1] = sr1_kernels,
+    [qcclFormatNone] = none_kernels,   [qcclFormatBf16] = bf16_kernels,
+    [qcclFormatInt8] = int8_kernels,   [qcclFormatInt4] = int4_kernels,
+    [qcclFormatInt2] = int2_kernels,   [qcclFormatSr1] = sr1_kernels,
     [qcclFormatSign1] = sign1_kernels,
 };
 

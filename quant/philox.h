@@ -1,8 +1,9 @@
 /* Philox4x32 with 7 rounds (Salmon et al., SC 2011; Random123), and how elements draw from it.
  *
- * A tile is 128 consecutive elements of a segment, eight rows of sixteen lanes.  Each (tile, lane) draws one block of
- * four words; row r of the lane takes half r mod 2 (low first) of word r / 2.  Nothing is stored: any
- * element's bits follow from its position alone, so chunks and threads do not change them. */
+ * A tile is 128 consecutive elements of a segment, eight rows of sixteen lanes.  Each (tile, lane)
+ * draws one block of four words; row r of the lane takes half r mod 2 (low first) of word r / 2.
+ * Nothing is stored: any element's bits follow from its position alone, so chunks and threads do
+ * not change them. */
 #ifndef QCCL_QUANT_PHILOX_H
 #define QCCL_QUANT_PHILOX_H
 

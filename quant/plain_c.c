@@ -1,7 +1,8 @@
-/* Plain C rows of the formats without groups: bf16, each value rounded on its own, and none, the fp32 values as they are.
+/* Plain C rows of the formats without groups: bf16, each value rounded on its own, and none, the
+ * fp32 values as they are.
  *
- * bf16 rounds to nearest even, or stochastically: the 16 bits that are dropped plus a random number carry into what stays, so the
- * mean is exact; a finite value never becomes infinite that way. */
+ * bf16 rounds to nearest even, or stochastically: the 16 bits that are dropped plus a random number
+ * carry into what stays, so the mean is exact; a finite value never becomes infinite that way. */
 #include "quant/c_kernels.h"
 #include "quant/group_c.h"
 

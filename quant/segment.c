@@ -1,7 +1,8 @@
-/* The block loops.  A unit is whole groups of every codec in play and whole tiles; a block is whole units and small enough
- * for the first-level cache.  Each block goes through load, transform, kernel and store before the next one is touched;
- * values that need neither conversion nor transform go from user memory to the kernel in one piece.  What is left at the
- * end, less than a unit, goes through the C row. */
+/* The block loops.  A unit is whole groups of every codec in play and whole tiles; a block is whole
+ * units and small enough for the first-level cache.  Each block goes through load, transform,
+ * kernel and store before the next one is touched; values that need neither conversion nor
+ * transform go from user memory to the kernel in one piece.  What is left at the end, less than a
+ * unit, goes through the C row. */
 #include "quant/segment.h"
 
 #include <assert.h>
@@ -115,7 +116,8 @@ static bool is_direct(const void *values, qcclDataType_t type, const qcclCodec_t
     return type == qcclFloat32 && !codec->hadamard && (uintptr_t)values % sizeof(float) == 0;
 }
 
-/* Whole blocks of the order, then falling powers of two, each transformed on its own; inverse scales each by 1 / its size. */
+/* Whole blocks of the order, then falling powers of two, each transformed on its own; inverse
+ * scales each by 1 / its size. */
 static void transform(float *x, size_t elems, size_t order, bool inverse)
 {
     if (!order)
@@ -134,7 +136,8 @@ static void transform(float *x, size_t elems, size_t order, bool inverse)
         }
 }
 
-/* A block of a source in the domain, in out; spare is overwritten where the source is a difference. */
+/* A block of a source in the domain, in out; spare is overwritten where the source is a difference.
+ */
 static void load_source(float *out, float *spare, const struct source *source, size_t order,
                         const struct piece *piece)
 {
@@ -184,7 +187,8 @@ static void clear_scale_padding(const struct encoding *e, size_t count)
     memset((uint8_t *)e->message + WIRE_HEADER_BYTES + used, 0, padded - used);
 }
 
-qcclResult_t qccl_encode_segment(const struct source *source, size_t count, const struct encoding *e)
+qcclResult_t qccl_encode_segment(const struct source *source, size_t count,
+                                 const struct encoding *e)
 {
     struct blocks blocks = blocks_of(&e->codec, &e->codec, count);
     struct draw draw = qccl_draw_at(&e->position, e->codec.nearest);
@@ -256,7 +260,8 @@ static void decode_piece(const struct message *m, const struct piece *piece, str
         s->a[i] = qccl_canonical(s->b[i] + s->a[i]);
 }
 
-qcclResult_t qccl_decode_segment(const struct message *m, void *values, qcclDataType_t type, bool add)
+qcclResult_t qccl_decode_segment(const struct message *m, void *values, qcclDataType_t type,
+                                 bool add)
 {
     struct blocks blocks = blocks_of(&m->codec, &m->codec, m->count);
     if (is_direct(values, type, &m->codec)) {
@@ -356,7 +361,8 @@ static void finish_piece(const struct reduction *r, const struct draw *draw,
     encode_piece(r->encoding, &shape, draw, piece, x);
 }
 
-/* Where the sum can go without a temporary block, and whether all parts can be used where they are. */
+/* Where the sum can go without a temporary block, and whether all parts can be used where they are.
+ */
 static float *direct_target(const struct reduction *r)
 {
     if (r->domain)

@@ -1,7 +1,8 @@
-/* From user values to messages and back, block by block, so that everything between the two memory passes stays in
- * the first-level cache: conversion, subtraction, Hadamard transform, kernel.
+/* From user values to messages and back, block by block, so that everything between the two memory
+ * passes stays in the first-level cache: conversion, subtraction, Hadamard transform, kernel.
  *
- * "Domain" values are fp32 after the codec's Hadamard transform (the values themselves without one). */
+ * "Domain" values are fp32 after the codec's Hadamard transform (the values themselves without
+ * one). */
 #ifndef QCCL_QUANT_SEGMENT_H
 #define QCCL_QUANT_SEGMENT_H
 
@@ -9,7 +10,8 @@
 
 #include "quant/wire.h"
 
-/* Typed values at any address; minus, where not NULL, is subtracted in fp32 first (weight differences). */
+/* Typed values at any address; minus, where not NULL, is subtracted in fp32 first (weight
+ * differences). */
 struct source {
     const void *values;
     qcclDataType_t type;
@@ -33,7 +35,8 @@ struct part {
     const float *domain;
 };
 
-/* weight * (part 0 + part 1 + ...) into exactly one of: an encoding, typed values, domain values. */
+/* weight * (part 0 + part 1 + ...) into exactly one of: an encoding, typed values, domain values.
+ */
 struct reduction {
     const struct part *parts;
     int nparts;
@@ -46,8 +49,9 @@ struct reduction {
     float *domain;
 };
 
-/* All return qcclOutOfMemory only: when a unit of the groups in play is too large for the stack (over 8192 values),
- * or there are very many parts, and there is no memory.  Nothing was written then. */
+/* All return qcclOutOfMemory only: when a unit of the groups in play is too large for the stack
+ * (over 8192 values), or there are very many parts, and there is no memory.  Nothing was written
+ * then. */
 qcclResult_t qccl_encode_segment(const struct source *source, size_t count,
                                  const struct encoding *encoding);
 qcclResult_t qccl_decode_segment(const struct message *message, void *values, qcclDataType_t type,
@@ -57,7 +61,8 @@ qcclResult_t qccl_reduce_segment(const struct reduction *reduction);
 /* count values of a source converted to type, each rounded once. */
 void qccl_convert(const struct source *source, void *values, qcclDataType_t type, size_t count);
 
-/* Adds to *energy the sum of squares of the first block of a source, and to *error that of what its message changed. */
+/* Adds to *energy the sum of squares of the first block of a source, and to *error that of what its
+ * message changed. */
 qcclResult_t qccl_sample_error(const struct source *source, const struct message *message,
                                double *energy, double *error);
 

@@ -1,6 +1,7 @@
 /* Headers: written byte by byte in little-endian order, checked field by field.
  *
- * The header's own checksum catches damage; the other checks catch what a correct checksum over wrong fields could still do. */
+ * The header's own checksum catches damage; the other checks catch what a correct checksum over
+ * wrong fields could still do. */
 #include "quant/wire.h"
 
 #include <string.h>
@@ -50,8 +51,9 @@ static uint64_t get(const uint8_t *header, int at, int bytes)
 size_t qccl_tile_bytes(qcclFormat_t format)
 {
     static const uint16_t bytes[qcclNumFormats] = {
-        [qcclFormatNone] = 512, [qcclFormatBf16] = 256, [qcclFormatInt8] = 128, [qcclFormatInt4] = 64,
-        [qcclFormatInt2] = 32,  [qcclFormatSr1] = 16,   [qcclFormatSign1] = 16,
+        [qcclFormatNone] = 512, [qcclFormatBf16] = 256, [qcclFormatInt8] = 128,
+        [qcclFormatInt4] = 64,  [qcclFormatInt2] = 32,  [qcclFormatSr1] = 16,
+        [qcclFormatSign1] = 16,
     };
     return bytes[format];
 }
@@ -94,7 +96,8 @@ void qccl_wire_seal(void *message, const qcclCodec_t *codec, const qcclPosition_
     put(header, AT_VERSION, 1, WIRE_VERSION);
     put(header, AT_FORMAT, 1, codec->format);
     put(header, AT_HADAMARD, 1, log2_of(codec->hadamard));
-    put(header, AT_FLAGS, 1, (codec->nearest ? FLAG_NEAREST : 0) | (checked ? FLAG_PAYLOAD_SUM : 0));
+    put(header, AT_FLAGS, 1,
+        (codec->nearest ? FLAG_NEAREST : 0) | (checked ? FLAG_PAYLOAD_SUM : 0));
     put(header, AT_RANK_STAGE, 4, position->rank << 8 | position->stage);
     put(header, AT_GROUP, 2, codec->group);
     put(header, AT_RESERVED, 2, 0);
@@ -132,32 +135,36 @@ qcclResult_t qccl_wire_open(const void *bytes_of_message, size_t bytes, struct m
 {
     const uint8_t *header = bytes_of_message;
     if (bytes < WIRE_HEADER_BYTES)
-        return qccl_fail(qcclCorruptMessage, "message of %zu bytes is shorter than its header of %d",
-                         bytes, WIRE_HEADER_BYTES);
+        return qccl_fail(qcclCorruptMessage,
+                         "message of %zu bytes is shorter than its header of %d", bytes,
+                         WIRE_HEADER_BYTES);
     if (memcmp(header, magic, sizeof magic) != 0)
-        return qccl_fail(qcclCorruptMessage, "message begins with %02x %02x %02x %02x, not with QCCL",
-                         header[0], header[1], header[2], header[3]);
+        return qccl_fail(qcclCorruptMessage,
+                         "message begins with %02x %02x %02x %02x, not with QCCL", header[0],
+                         header[1], header[2], header[3]);
     if (header[AT_VERSION] != WIRE_VERSION)
-        return qccl_fail(qcclCorruptMessage, "message has wire format version %d, this library reads %d",
+        return qccl_fail(qcclCorruptMessage,
+                         "message has wire format version %d, this library reads %d",
                          header[AT_VERSION], WIRE_VERSION);
     if (get(header, AT_HEADER_SUM, 8) != XXH3_64bits(header, AT_HEADER_SUM))
         return qccl_fail(qcclCorruptMessage, "message header does not match its checksum");
     read_fields(header, m);
     if (header[AT_FLAGS] & ~FLAGS_KNOWN || get(header, AT_RESERVED, 2) || m->count > COUNT_MAX)
-        return qccl_fail(qcclCorruptMessage, "message has flags 0x%02x, reserved bytes 0x%04x, count %llu",
-                         header[AT_FLAGS], (unsigned)get(header, AT_RESERVED, 2),
-                         (unsigned long long)m->count);
+        return qccl_fail(
+            qcclCorruptMessage, "message has flags 0x%02x, reserved bytes 0x%04x, count %llu",
+            header[AT_FLAGS], (unsigned)get(header, AT_RESERVED, 2), (unsigned long long)m->count);
     if (qccl_codec_check(&m->codec) != qcclSuccess)
         return qccl_fail_prefix(qcclCorruptMessage, "message header");
     if (m->position.first % TILE_ELEMS || m->position.first % m->codec.group ||
         m->position.stage > WIRE_STAGE_MAX)
         return qccl_fail(qcclCorruptMessage,
-                         "message begins at element %llu, stage %u: no multiple of 128 and of group %d, or no stage",
+                         "message begins at element %llu, stage %u: no multiple of 128 and of "
+                         "group %d, or no stage",
                          (unsigned long long)m->position.first, (unsigned)m->position.stage,
                          m->codec.group);
     if (bytes != qccl_wire_bytes(&m->codec, m->count))
-        return qccl_fail(qcclCorruptMessage, "message of %zu values has %zu bytes instead of %zu", m->count,
-                         bytes, qccl_wire_bytes(&m->codec, m->count));
+        return qccl_fail(qcclCorruptMessage, "message of %zu values has %zu bytes instead of %zu",
+                         m->count, bytes, qccl_wire_bytes(&m->codec, m->count));
     bool checked = header[AT_FLAGS] & FLAG_PAYLOAD_SUM;
     if (get(header, AT_PAYLOAD_SUM, 8) !=
         (checked ? XXH3_64bits(header + WIRE_HEADER_BYTES, bytes - WIRE_HEADER_BYTES) : 0))

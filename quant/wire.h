@@ -1,4 +1,5 @@
-/* The bytes of a message: a header of 64 bytes, the scales, the codes.  docs/wire-format.md is the specification.
+/* The bytes of a message: a header of 64 bytes, the scales, the codes.  docs/wire-format.md is the
+ * specification.
  *
  *   0        64                64 + S                    64 + S + C
  *   +--------+-----------------+-------------------------+
@@ -9,8 +10,8 @@
 
 #include <stdbool.h>
 
-#include "quant/philox.h"
 #include "qccl/qccl.h"
+#include "quant/philox.h"
 
 enum { WIRE_HEADER_BYTES = 64, WIRE_VERSION = 1, WIRE_STAGE_MAX = 127 };
 
@@ -29,11 +30,13 @@ size_t qccl_wire_scale_bytes(const qcclCodec_t *codec, size_t count);
 /* Bytes of the codes of 128 elements. */
 size_t qccl_tile_bytes(qcclFormat_t format);
 
-/* Writes the header of a message whose scales and codes are there; checked adds a checksum over them. */
+/* Writes the header of a message whose scales and codes are there; checked adds a checksum over
+ * them. */
 void qccl_wire_seal(void *message, const qcclCodec_t *codec, const qcclPosition_t *position,
                     size_t count, bool checked);
 
-/* Checks every field and sum of a message of `bytes` bytes; qcclCorruptMessage with a sentence otherwise. */
+/* Checks every field and sum of a message of `bytes` bytes; qcclCorruptMessage with a sentence
+ * otherwise. */
 qcclResult_t qccl_wire_open(const void *bytes_of_message, size_t bytes, struct message *message);
 
 /* What the random numbers of a message at a position have in common. */

@@ -35,18 +35,18 @@ extern "C" {
 /* ------------------------------------------------------------------ results and types */
 
 /* Result codes.  Those below 8 have NCCL's names and values. */
-#define QCCL_RESULTS(X)                                                                            \
-    X(qcclSuccess, 0, "no error")                                                                  \
-    X(qcclUnhandledCudaError, 1, "a CUDA call failed")                                             \
-    X(qcclSystemError, 2, "a call to the system or to MPI failed")                                 \
-    X(qcclInternalError, 3, "internal error, please report it")                                    \
-    X(qcclInvalidArgument, 4, "an argument has an invalid value")                                  \
-    X(qcclInvalidUsage, 5, "the call is not allowed here")                                         \
-    X(qcclRemoteError, 6, "another rank failed, left or did not answer in time")                   \
-    X(qcclInProgress, 7, "the operation is still in progress")                                     \
-    X(qcclOutOfMemory, 32, "out of memory")                                                        \
-    X(qcclMismatch, 33, "ranks disagree about a call or a configuration")                          \
-    X(qcclCorruptMessage, 34, "the bytes of a message are damaged or of another format")           \
+#define QCCL_RESULTS(X)                                                                  \
+    X(qcclSuccess, 0, "no error")                                                        \
+    X(qcclUnhandledCudaError, 1, "a CUDA call failed")                                   \
+    X(qcclSystemError, 2, "a call to the system or to MPI failed")                       \
+    X(qcclInternalError, 3, "internal error, please report it")                          \
+    X(qcclInvalidArgument, 4, "an argument has an invalid value")                        \
+    X(qcclInvalidUsage, 5, "the call is not allowed here")                               \
+    X(qcclRemoteError, 6, "another rank failed, left or did not answer in time")         \
+    X(qcclInProgress, 7, "the operation is still in progress")                           \
+    X(qcclOutOfMemory, 32, "out of memory")                                              \
+    X(qcclMismatch, 33, "ranks disagree about a call or a configuration")                \
+    X(qcclCorruptMessage, 34, "the bytes of a message are damaged or of another format") \
     X(qcclAborted, 35, "the communicator was aborted")
 
 #define QCCL_RESULT_ENUM(name, value, sentence) name = value,
@@ -108,20 +108,24 @@ QCCL_API size_t qcclTypeBytes(qcclDataType_t datatype);
 
 typedef struct qcclComm *qcclComm_t;
 
-/* Zero is the default of every field but size, which says how much of the struct the caller knows. */
+/* Zero is the default of every field but size, which says how much of the struct the caller knows.
+ */
 typedef struct {
-    size_t size;        /* sizeof(qcclConfig_t) */
-    const char *policy; /* NULL: QCCL_POLICY of the environment, and without it QCCL_DEFAULT_POLICY */
-    uint64_t seed;      /* of all random numbers; 0: QCCL_SEED of the environment, and without it 0 */
-    const int *nodes;   /* the node of each rank, nranks numbers >= 0, the same on every rank; NULL: QCCL_NODES
-                           ("0,0,1,1"), and without it MPI's shared-memory split, or one node for threads */
-    double timeout;     /* seconds a rank waits for a peer before it returns qcclRemoteError;
-                           0: QCCL_TIMEOUT, and without it 600; negative: for ever */
+    size_t size; /* sizeof(qcclConfig_t) */
+    const char
+        *policy;   /* NULL: QCCL_POLICY of the environment, and without it QCCL_DEFAULT_POLICY */
+    uint64_t seed; /* of all random numbers; 0: QCCL_SEED of the environment, and without it 0 */
+    const int
+        *nodes;     /* the node of each rank, nranks numbers >= 0, the same on every rank; NULL:
+                       QCCL_NODES
+                       ("0,0,1,1"), and without it MPI's shared-memory split, or one node for threads */
+    double timeout; /* seconds a rank waits for a peer before it returns qcclRemoteError;
+                       0: QCCL_TIMEOUT, and without it 600; negative: for ever */
 } qcclConfig_t;
 
-#define QCCL_CONFIG_INITIALIZER                                                                    \
-    {                                                                                              \
-        sizeof(qcclConfig_t), NULL, 0, NULL, 0.0                                                   \
+#define QCCL_CONFIG_INITIALIZER                  \
+    {                                            \
+        sizeof(qcclConfig_t), NULL, 0, NULL, 0.0 \
     }
 
 #define QCCL_DEFAULT_POLICY "allreduce: int4; reducescatter: int4; allgather: none; delta: int4"
@@ -129,17 +133,19 @@ typedef struct {
 /* Makes one communicator for each of nranks ranks that are threads of this process; comms[r] is
  * rank r's and is used by one thread at a time.  Called once, by one thread; does not communicate.
  * config may be NULL.  On an error no communicator exists and comms is left alone.
- * Returns qcclInvalidArgument (NULL comms, nranks not in 1..4096, a policy that does not parse, a bad node
- * list or config size), qcclOutOfMemory. */
-QCCL_API qcclResult_t qcclCommInitThreads(qcclComm_t *comms, int nranks, const qcclConfig_t *config);
+ * Returns qcclInvalidArgument (NULL comms, nranks not in 1..4096, a policy that does not parse, a
+ * bad node list or config size), qcclOutOfMemory. */
+QCCL_API qcclResult_t qcclCommInitThreads(qcclComm_t *comms, int nranks,
+                                          const qcclConfig_t *config);
 
-/* The user's own byte mover.  All functions are called by one thread of the rank at a time.  Messages
- * between two ranks arrive in the order in which they were sent. */
+/* The user's own byte mover.  All functions are called by one thread of the rank at a time.
+ * Messages between two ranks arrive in the order in which they were sent. */
 typedef struct {
     size_t size; /* sizeof(qcclTransport_t) */
     void *context;
     int rank, nranks;
-    /* Starts moving bytes to or from peer; the buffer stays untouched until wait returns.  Never blocks. */
+    /* Starts moving bytes to or from peer; the buffer stays untouched until wait returns.  Never
+     * blocks. */
     qcclResult_t (*isend)(void *context, const void *buffer, size_t bytes, int peer);
     qcclResult_t (*irecv)(void *context, void *buffer, size_t bytes, int peer);
     /* Returns when everything started has arrived, or an error: a message of another size than
@@ -152,10 +158,10 @@ typedef struct {
     void (*close)(void *context);
 } qcclTransport_t;
 
-/* Makes this rank's communicator over the caller's transport, which is copied.  Every rank calls it;
- * blocks until all have; compares versions and configurations.  Returns what qcclCommInitThreads
- * does, qcclMismatch on every rank (the sentence names both values) and what the transport returns.
- * On an error the transport is not closed and *comm is left alone. */
+/* Makes this rank's communicator over the caller's transport, which is copied.  Every rank calls
+ * it; blocks until all have; compares versions and configurations.  Returns what
+ * qcclCommInitThreads does, qcclMismatch on every rank (the sentence names both values) and what
+ * the transport returns. On an error the transport is not closed and *comm is left alone. */
 QCCL_API qcclResult_t qcclCommInitTransport(qcclComm_t *comm, const qcclTransport_t *transport,
                                             const qcclConfig_t *config);
 
@@ -175,12 +181,12 @@ QCCL_API qcclResult_t qcclCommCount(qcclComm_t comm, int *nranks);
 QCCL_API qcclResult_t qcclCommUserRank(qcclComm_t comm, int *rank);
 
 /* Policy, seed and sequence number.  Together with the inputs they determine every bit of a result:
- * set the seed and the sequence number to what a run had, and it repeats.  The sequence number is the
- * count of compressed calls so far, modulo 2^32.
- * The three setters are collective: every rank calls them with equal values, at the same place between
- * its calls; different values are qcclMismatch on every rank, and nothing changes.  The getters are
- * local.  qcclCommGetPolicy writes the canonical text, closed by a zero, and needs
- * QCCL_POLICY_MAX bytes at most; a smaller buffer that does not suffice is qcclInvalidArgument. */
+ * set the seed and the sequence number to what a run had, and it repeats.  The sequence number is
+ * the count of compressed calls so far, modulo 2^32. The three setters are collective: every rank
+ * calls them with equal values, at the same place between its calls; different values are
+ * qcclMismatch on every rank, and nothing changes.  The getters are local.  qcclCommGetPolicy
+ * writes the canonical text, closed by a zero, and needs QCCL_POLICY_MAX bytes at most; a smaller
+ * buffer that does not suffice is qcclInvalidArgument. */
 #define QCCL_POLICY_MAX 1024
 QCCL_API qcclResult_t qcclCommSetPolicy(qcclComm_t comm, const char *policy);
 QCCL_API qcclResult_t qcclCommGetPolicy(qcclComm_t comm, char *text, size_t capacity);
@@ -191,22 +197,23 @@ QCCL_API qcclResult_t qcclCommGetSequence(qcclComm_t comm, uint32_t *sequence);
 
 /* What this rank did so far. */
 typedef struct {
-    size_t size;              /* sizeof(qcclStats_t), set by the caller */
-    uint64_t calls;           /* collectives that were compressed */
-    uint64_t passed;          /* collectives that went to the library below, for these reasons: */
-    uint64_t passed_type;     /*   the element type */
-    uint64_t passed_op;       /*   the reduction */
-    uint64_t passed_small;    /*   below the policy's min= */
-    uint64_t passed_policy;   /*   the policy says none */
-    uint64_t passed_single;   /*   one rank */
-    uint64_t raw_bytes;       /* what this rank would have sent uncompressed in the compressed calls */
-    uint64_t wire_bytes;      /* what it did send */
-    uint64_t encode_ns;       /* time encoding, */
-    uint64_t wire_ns;         /* waiting for messages */
-    uint64_t decode_ns;       /* and decoding or summing */
+    size_t size;            /* sizeof(qcclStats_t), set by the caller */
+    uint64_t calls;         /* collectives that were compressed */
+    uint64_t passed;        /* collectives that went to the library below, for these reasons: */
+    uint64_t passed_type;   /*   the element type */
+    uint64_t passed_op;     /*   the reduction */
+    uint64_t passed_small;  /*   below the policy's min= */
+    uint64_t passed_policy; /*   the policy says none */
+    uint64_t passed_single; /*   one rank */
+    uint64_t raw_bytes;  /* what this rank would have sent uncompressed in the compressed calls */
+    uint64_t wire_bytes; /* what it did send */
+    uint64_t encode_ns;  /* time encoding, */
+    uint64_t wire_ns;    /* waiting for messages */
+    uint64_t decode_ns;  /* and decoding or summing */
     uint64_t workspace_bytes; /* memory the communicator holds for messages and temporary values */
     uint64_t feedback_bytes;  /* memory it holds for error feedback residuals */
-    double sampled_energy;    /* sum of squares of the values in the first block of every encoded message */
+    double sampled_energy;    /* sum of squares of the values in the first block of every encoded
+                                 message */
     double sampled_error;     /* sum of squares of what encoding changed in them */
 } qcclStats_t;
 
@@ -220,62 +227,68 @@ QCCL_API qcclResult_t qcclCommPrintPlan(qcclComm_t comm, qcclColl_t collective, 
                                         qcclDataType_t datatype, qcclRedOp_t op, char *text,
                                         size_t capacity, size_t *needed);
 
-/* Error feedback (feedback=on in the policy; Seide et al. 2014, Karimireddy et al. 2019): what encoding lost
- * of a tensor is added to the same tensor before it is encoded next.  A rank keeps one set of residuals
- * for each (tensor, collective, count, type, operation); the tensor is the number last set here, 0 at first.  A
- * program that reduces several tensors of one size numbers them.  Local. */
+/* Error feedback (feedback=on in the policy; Seide et al. 2014, Karimireddy et al. 2019): what
+ * encoding lost of a tensor is added to the same tensor before it is encoded next.  A rank keeps
+ * one set of residuals for each (tensor, collective, count, type, operation); the tensor is the
+ * number last set here, 0 at first.  A program that reduces several tensors of one size numbers
+ * them.  Local. */
 QCCL_API qcclResult_t qcclCommSetTensor(qcclComm_t comm, uint64_t tensor);
 /* Forgets all residuals of this rank. */
 QCCL_API qcclResult_t qcclFeedbackReset(qcclComm_t comm);
 /* Bytes that qcclFeedbackSave needs now. */
 QCCL_API qcclResult_t qcclFeedbackBytes(qcclComm_t comm, size_t *bytes);
-/* Copies all residuals of this rank to state; capacity below qcclFeedbackBytes is qcclInvalidArgument. */
+/* Copies all residuals of this rank to state; capacity below qcclFeedbackBytes is
+ * qcclInvalidArgument. */
 QCCL_API qcclResult_t qcclFeedbackSave(qcclComm_t comm, void *state, size_t capacity);
-/* Replaces all residuals by saved ones.  Damaged bytes, or those of another rank or number of ranks,
- * are qcclCorruptMessage and change nothing. */
+/* Replaces all residuals by saved ones.  Damaged bytes, or those of another rank or number of
+ * ranks, are qcclCorruptMessage and change nothing. */
 QCCL_API qcclResult_t qcclFeedbackRestore(qcclComm_t comm, const void *state, size_t bytes);
 
 /* ------------------------------------------------------------------ collectives
  *
- * Every rank of the communicator calls them in the same order with the same count, type, op and policy;
- * QCCL_CHECK=1 compares that before each call and returns qcclMismatch on every rank where it does not hold.
- * They block until this rank's result is there.  Buffers need no alignment and belong to the library until the call
- * returns.  count may be 0.  stream must be NULL on thread, MPI and user transports.
- * A value that is NaN arrives as NaN on every rank; the NaN results of compressed calls are the canonical quiet NaN of their type.
- * They return qcclInvalidArgument, qcclMismatch, qcclCorruptMessage, qcclRemoteError, qcclAborted,
- * qcclOutOfMemory, qcclSystemError.  After an error the parts of recvbuff that were not yet written are as before. */
+ * Every rank of the communicator calls them in the same order with the same count, type, op and
+ * policy; QCCL_CHECK=1 compares that before each call and returns qcclMismatch on every rank where
+ * it does not hold. They block until this rank's result is there.  Buffers need no alignment and
+ * belong to the library until the call returns.  count may be 0.  stream must be NULL on thread,
+ * MPI and user transports. A value that is NaN arrives as NaN on every rank; the NaN results of
+ * compressed calls are the canonical quiet NaN of their type. They return qcclInvalidArgument,
+ * qcclMismatch, qcclCorruptMessage, qcclRemoteError, qcclAborted, qcclOutOfMemory, qcclSystemError.
+ * After an error the parts of recvbuff that were not yet written are as before. */
 
-/* recvbuff[i] = op over ranks of sendbuff[i], i < count, the same bits on every rank (docs/numerics.md, Collectives).
- * In place when sendbuff == recvbuff; other overlaps are qcclInvalidArgument. */
+/* recvbuff[i] = op over ranks of sendbuff[i], i < count, the same bits on every rank
+ * (docs/numerics.md, Collectives). In place when sendbuff == recvbuff; other overlaps are
+ * qcclInvalidArgument. */
 QCCL_API qcclResult_t qcclAllReduce(const void *sendbuff, void *recvbuff, size_t count,
                                     qcclDataType_t datatype, qcclRedOp_t op, qcclComm_t comm,
                                     void *stream);
 
-/* recvbuff[i] = op over ranks of sendbuff[rank * recvcount + i], i < recvcount; sendbuff has nranks * recvcount
- * elements.  In place when recvbuff == sendbuff + rank * recvcount elements. */
+/* recvbuff[i] = op over ranks of sendbuff[rank * recvcount + i], i < recvcount; sendbuff has
+ * nranks * recvcount elements.  In place when recvbuff == sendbuff + rank * recvcount elements. */
 QCCL_API qcclResult_t qcclReduceScatter(const void *sendbuff, void *recvbuff, size_t recvcount,
                                         qcclDataType_t datatype, qcclRedOp_t op, qcclComm_t comm,
                                         void *stream);
 
-/* recvbuff[r * sendcount + i] = rank r's sendbuff[i], i < sendcount; recvbuff has nranks * sendcount elements.
- * Compressed, every rank gets the decoded values, the owner too.  In place when sendbuff == recvbuff + rank *
- * sendcount elements. */
+/* recvbuff[r * sendcount + i] = rank r's sendbuff[i], i < sendcount; recvbuff has nranks *
+ * sendcount elements. Compressed, every rank gets the decoded values, the owner too.  In place when
+ * sendbuff == recvbuff + rank * sendcount elements. */
 QCCL_API qcclResult_t qcclAllGather(const void *sendbuff, void *recvbuff, size_t sendcount,
                                     qcclDataType_t datatype, qcclComm_t comm, void *stream);
 
-/* Weight differences (SDP4Bit, NeurIPS 2024, section 3.1).  master: this rank's shard, shardcount fp32 values.
- * replica: nranks * shardcount values of datatype (fp32, bf16 or fp16), the same bits on every rank before and after.
- * replica += decode(encode(master - replica)) for every shard, on every rank.  What a call loses stays in
- * master - replica and is sent by a later one.  Where the policy passes the call through, replica becomes
- * the masters converted to datatype, exactly rounded.  master and replica must not overlap. */
+/* Weight differences (SDP4Bit, NeurIPS 2024, section 3.1).  master: this rank's shard, shardcount
+ * fp32 values. replica: nranks * shardcount values of datatype (fp32, bf16 or fp16), the same bits
+ * on every rank before and after. replica += decode(encode(master - replica)) for every shard, on
+ * every rank.  What a call loses stays in master - replica and is sent by a later one.  Where the
+ * policy passes the call through, replica becomes the masters converted to datatype, exactly
+ * rounded.  master and replica must not overlap. */
 QCCL_API qcclResult_t qcclAllGatherDelta(const float *master, void *replica, size_t shardcount,
                                          qcclDataType_t datatype, qcclComm_t comm, void *stream);
 
 /* ------------------------------------------------------------------ codecs on their own
  *
- * Pure functions, usable from any thread.  QCCL_CHECK=1 adds a checksum over scales and codes; decoding checks it where
- * it is there.  values are of type fp32, bf16 or fp16 at any address; a message starts at
- * a multiple of 8 bytes (64 is faster) and has the layout of docs/wire-format.md. */
+ * Pure functions, usable from any thread.  QCCL_CHECK=1 adds a checksum over scales and codes;
+ * decoding checks it where it is there.  values are of type fp32, bf16 or fp16 at any address; a
+ * message starts at a multiple of 8 bytes (64 is faster) and has the layout of docs/wire-format.md.
+ */
 
 typedef enum {
     qcclFormatNone = 0, /* fp32 as it is */
@@ -290,10 +303,10 @@ typedef enum {
 
 /* A codec, as qcclCodecParse makes it. */
 typedef struct {
-    uint8_t format;   /* qcclFormat_t */
-    uint8_t nearest;  /* 1: round to nearest; 0: stochastically */
-    uint8_t feedback; /* 1: error feedback in collectives */
-    uint8_t reserved; /* 0 */
+    uint8_t format;    /* qcclFormat_t */
+    uint8_t nearest;   /* 1: round to nearest; 0: stochastically */
+    uint8_t feedback;  /* 1: error feedback in collectives */
+    uint8_t reserved;  /* 0 */
     uint16_t hadamard; /* order of the Hadamard transform: 0, 32, 64 or 128 */
     uint16_t group;    /* elements that share a scale */
 } qcclCodec_t;
@@ -304,8 +317,10 @@ typedef struct {
     uint32_t segment;  /* the owner's rank */
     uint32_t sequence; /* the communicator's count of compressed calls */
     uint32_t rank;     /* the rank that quantizes, below 2^24 */
-    uint32_t stage;    /* 0 contribution to a sum, 1 result that is gathered, 2 first hop inside a node; below 128 */
-    uint64_t first;    /* the segment's element that is this message's first; a multiple of 128 and of the group */
+    uint32_t stage;    /* 0 contribution to a sum, 1 result that is gathered, 2 first hop inside a
+                          node; below 128 */
+    uint64_t first; /* the segment's element that is this message's first; a multiple of 128 and of
+                       the group */
 } qcclPosition_t;
 
 /* Parses "int4", "int8:group=64", "int4:group=128,hadamard=32", "sr1", "int4:round=nearest", ...
@@ -319,19 +334,21 @@ QCCL_API qcclResult_t qcclCodecPrint(const qcclCodec_t *codec, char *text, size_
 /* *bytes = size of a message of count values: header, scales and codes. */
 QCCL_API qcclResult_t qcclEncodedBytes(const qcclCodec_t *codec, size_t count, size_t *bytes);
 
-/* Encodes count values into message.  residual: NULL, or count floats (aligned to 4 bytes) of error feedback in the
- * codec's domain (after the Hadamard transform), added to the values and replaced by what was lost. */
+/* Encodes count values into message.  residual: NULL, or count floats (aligned to 4 bytes) of error
+ * feedback in the codec's domain (after the Hadamard transform), added to the values and replaced
+ * by what was lost. */
 QCCL_API qcclResult_t qcclEncode(const qcclCodec_t *codec, const qcclPosition_t *position,
                                  const void *values, qcclDataType_t datatype, size_t count,
                                  float *residual, void *message, size_t capacity);
 
-/* Decodes a message of count values into values; add = 1 adds to the values that are there, in fp32.
- * qcclCorruptMessage when the bytes are no message, or of another count; values are then left alone. */
+/* Decodes a message of count values into values; add = 1 adds to the values that are there, in
+ * fp32. qcclCorruptMessage when the bytes are no message, or of another count; values are then left
+ * alone. */
 QCCL_API qcclResult_t qcclDecode(const void *message, size_t bytes, void *values,
                                  qcclDataType_t datatype, size_t count, int add);
 
-/* values = weight * (messages[0] + messages[1] + ...), added in fp32 in that order, then weighted.  All messages
- * have equal counts and Hadamard orders; nmessages >= 1. */
+/* values = weight * (messages[0] + messages[1] + ...), added in fp32 in that order, then weighted.
+ * All messages have equal counts and Hadamard orders; nmessages >= 1. */
 QCCL_API qcclResult_t qcclDecodeSum(const void *const *messages, const size_t *bytes, int nmessages,
                                     float weight, void *values, qcclDataType_t datatype,
                                     size_t count);
@@ -342,9 +359,9 @@ QCCL_API qcclResult_t qcclDecodeSumEncode(const void *const *messages, const siz
                                           const qcclPosition_t *position, size_t count,
                                           void *message, size_t capacity);
 
-/* Kernel rows: "avx512", "avx2", "c".  qcclCpuName(i) is the i-th that this processor can run, best first, NULL after the
- * last.  qcclSetCpu caps the choice for the whole process, as QCCL_CPU in the environment does; NULL takes
- * the cap away.  Every row computes the same bits. */
+/* Kernel rows: "avx512", "avx2", "c".  qcclCpuName(i) is the i-th that this processor can run, best
+ * first, NULL after the last.  qcclSetCpu caps the choice for the whole process, as QCCL_CPU in the
+ * environment does; NULL takes the cap away.  Every row computes the same bits. */
 QCCL_API const char *qcclCpuName(int index);
 QCCL_API qcclResult_t qcclSetCpu(const char *name);
 

@@ -13,7 +13,12 @@
 
 #define INLINE256 static inline __attribute__((always_inline))
 
-enum { SETS = 4, HALF_LANES = TILE_LANES / 2, HALF_ROWS = TILE_ROWS / 2, HALF_TILE = TILE_ELEMS / 2 };
+enum {
+    SETS = 4,
+    HALF_LANES = TILE_LANES / 2,
+    HALF_ROWS = TILE_ROWS / 2,
+    HALF_TILE = TILE_ELEMS / 2
+};
 
 /* ------------------------------------------------------------------ bits */
 
@@ -104,7 +109,8 @@ INLINE256 void philox256(__m256i words[2][4], uint32_t first, const struct philo
     struct philox256 p;
     __m256i counter[SETS];
     for (uint32_t i = 0; i < SETS; i++)
-        counter[i] = _mm256_add_epi32(_mm256_set1_epi32((int)(first + i / 2 * HALF_LANES + i % 2)), lanes);
+        counter[i] =
+            _mm256_add_epi32(_mm256_set1_epi32((int)(first + i / 2 * HALF_LANES + i % 2)), lanes);
     philox_first256(&p, counter, start);
     for (int round = 3; round < PHILOX_ROUNDS; round++)
         philox_round256(&p, start->key0[round], start->key1[round]);
@@ -141,12 +147,30 @@ INLINE256 __m256 fed256(const float *x, const float *residual, size_t i, bool fe
     return feedback ? _mm256_add_ps(value, _mm256_loadu_ps(residual + i)) : value;
 }
 
+/* Sources of the next block on their way while this one is worked on: of every four lines one while it is scanned and three
+ * while it is encoded, so that memory is never idle. */
+INLINE256 void prefetch256(const struct encode_block *b, size_t i, bool feedback)
+{
+    _mm_prefetch((const char *)(b->x + b->elems + i), _MM_HINT_T0);
+    if (feedback)
+        _mm_prefetch((const char *)(b->residual + b->elems + i), _MM_HINT_T0);
+}
+
+INLINE256 void prefetch_tile256(const struct encode_block *b, size_t t, bool feedback)
+{
+    for (size_t line = 0; line < TILE_ELEMS; line += TILE_LANES)
+        if (line % SCAN_PREFETCH)
+            prefetch256(b, t * TILE_ELEMS + line, feedback);
+}
+
 INLINE256 void scan256(struct encode_block *b, bool feedback, bool sums)
 {
     for (size_t g = 0; g < b->groups; g++) {
         __m256i max0 = _mm256_setzero_si256(), max1 = max0;
         __m256 sum0 = _mm256_setzero_ps(), sum1 = sum0;
         for (size_t i = g * b->group; i < (g + 1) * b->group; i += TILE_LANES) {
+            if (i % SCAN_PREFETCH == 0)
+                prefetch256(b, i, feedback);
             __m256i x0 = magnitude256(fed256(b->x, b->residual, i, feedback));
             __m256i x1 = magnitude256(fed256(b->x, b->residual, i + HALF_LANES, feedback));
             max0 = _mm256_max_epu32(max0, x0);
@@ -170,17 +194,18 @@ INLINE256 void scan_groups256(struct encode_block *b, bool sums)
         scan256(b, false, sums);
 }
 
-/* Writes eight scales, given as the bits of fp32 values; false when a group decodes to NaN. */
+/* Writes eight scales, given as the bits of fp32 values; false when a group is for the C row. */
 INLINE256 bool put_scales256(struct encode_block *b, size_t g, __m256i max, __m256i scale)
 {
     const __m256i finite = _mm256_set1_epi32(INFINITY_BITS - 1);
+    const __m256i limit = b->residual ? _mm256_set1_epi32(OVERFLOW_BITS - 1) : finite;
     scale = _mm256_and_si256(scale, _mm256_set1_epi32((int)0xffff0000u));
     scale = _mm256_and_si256(scale, _mm256_cmpgt_epi32(max, _mm256_set1_epi32(TINY_BITS - 1)));
-    __m256i poisoned =
-        _mm256_or_si256(_mm256_cmpgt_epi32(max, finite), _mm256_cmpgt_epi32(scale, finite));
+    __m256i special =
+        _mm256_or_si256(_mm256_cmpgt_epi32(max, finite), _mm256_cmpgt_epi32(scale, limit));
     _mm256_storeu_ps(b->values + g, _mm256_castsi256_ps(scale));
     _mm_storeu_si128((__m128i *)(void *)(b->scales + g), halves256(_mm256_srli_epi32(scale, 16)));
-    return _mm256_testz_si256(poisoned, poisoned);
+    return _mm256_testz_si256(special, special);
 }
 
 /* scale = up(max / top), factor = 1 / scale * one. */
@@ -193,7 +218,8 @@ INLINE256 bool int_scales256(struct encode_block *b, float top, float one)
         if (!put_scales256(b, g, max, up))
             return false;
         __m256 value = _mm256_loadu_ps(b->values + g);
-        __m256 factor = _mm256_mul_ps(_mm256_div_ps(_mm256_set1_ps(1.0f), value), _mm256_set1_ps(one));
+        __m256 factor =
+            _mm256_mul_ps(_mm256_div_ps(_mm256_set1_ps(1.0f), value), _mm256_set1_ps(one));
         __m256 some = _mm256_cmp_ps(value, _mm256_setzero_ps(), _CMP_NEQ_UQ);
         _mm256_storeu_ps(b->factors + g, _mm256_and_ps(some, factor));
     }
@@ -209,16 +235,6 @@ INLINE256 __m256i random256(const __m256i words[4], int r, bool nearest)
         return _mm256_set1_epi32(32768);
     return r % 2 ? _mm256_srli_epi32(words[r / 2], 16)
                  : _mm256_and_si256(words[r / 2], _mm256_set1_epi32(0xffff));
-}
-
-/* The source of a later block on its way while this one is worked on. */
-INLINE256 void prefetch256(const struct encode_block *b, size_t i, bool feedback)
-{
-    for (size_t line = 0; line < TILE_ELEMS; line += 16) {
-        _mm_prefetch((const char *)(b->x + b->elems + i + line), _MM_HINT_T0);
-        if (feedback)
-            _mm_prefetch((const char *)(b->residual + b->elems + i + line), _MM_HINT_T0);
-    }
 }
 
 /* Half a tile: where its values begin, its rows' first unit, its place in the tile. */
@@ -251,7 +267,7 @@ INLINE256 void int_tiles256(const struct encode_block *b, bool nearest, bool fee
 {
     const struct philox_start start = *b->start;
     for (size_t t = 0; t < b->tiles; t++) {
-        prefetch256(b, t * TILE_ELEMS, feedback);
+        prefetch_tile256(b, t, feedback);
         __m256i words[2][4];
         if (!nearest)
             philox256(words, b->first_draw + (uint32_t)t * TILE_LANES, &start);
@@ -265,7 +281,8 @@ INLINE256 void int_tiles256(const struct encode_block *b, bool nearest, bool fee
     }
 }
 
-INLINE256 void encode_int_tiles256(const struct encode_block *b, size_t tile_bytes, pack256_fn *pack)
+INLINE256 void encode_int_tiles256(const struct encode_block *b, size_t tile_bytes,
+                                   pack256_fn *pack)
 {
     if (b->residual && b->nearest)
         int_tiles256(b, true, true, tile_bytes, pack);
@@ -378,7 +395,8 @@ INLINE256 void sum_half256(const struct sum_args *a, const struct tile256 *tile,
     store_half256(a->out + tile->offset + half * HALF_TILE, total, kind);
 }
 
-INLINE256 void sum256(const struct sum_args *a, size_t tile_bytes, bool scaled, decode256_fn *decode)
+INLINE256 void sum256(const struct sum_args *a, size_t tile_bytes, bool scaled,
+                      decode256_fn *decode)
 {
     enum store kind = store_kind(a->out, a->stream);
     struct unit_cursor cursor = unit_cursor_at(a->begin, scaled ? a->group : UNIT_ELEMS);

@@ -121,12 +121,30 @@ INLINE512 __m512 fed512(const float *x, const float *residual, size_t i, bool fe
     return feedback ? _mm512_add_ps(value, _mm512_loadu_ps(residual + i)) : value;
 }
 
+/* Sources of the next block on their way while this one is worked on: of every four lines one while it is scanned and three
+ * while it is encoded, so that memory is never idle. */
+INLINE512 void prefetch512(const struct encode_block *b, size_t i, bool feedback)
+{
+    _mm_prefetch((const char *)(b->x + b->elems + i), _MM_HINT_T0);
+    if (feedback)
+        _mm_prefetch((const char *)(b->residual + b->elems + i), _MM_HINT_T0);
+}
+
+INLINE512 void prefetch_tile512(const struct encode_block *b, size_t t, bool feedback)
+{
+    for (size_t line = 0; line < TILE_ELEMS; line += TILE_LANES)
+        if (line % SCAN_PREFETCH)
+            prefetch512(b, t * TILE_ELEMS + line, feedback);
+}
+
 INLINE512 void scan512(struct encode_block *b, bool feedback, bool sums)
 {
     for (size_t g = 0; g < b->groups; g++) {
         __m512i max0 = _mm512_setzero_si512(), max1 = max0;
         __m512 sum = _mm512_setzero_ps();
         for (size_t i = g * b->group; i < (g + 1) * b->group; i += UNIT_ELEMS) {
+            if (i % SCAN_PREFETCH == 0)
+                prefetch512(b, i, feedback);
             __m512i x0 = magnitude512(fed512(b->x, b->residual, i, feedback));
             __m512i x1 = magnitude512(fed512(b->x, b->residual, i + TILE_LANES, feedback));
             max0 = _mm512_max_epu32(max0, x0);
@@ -149,17 +167,20 @@ INLINE512 void scan_groups512(struct encode_block *b, bool sums)
         scan512(b, false, sums);
 }
 
-/* Writes sixteen scales, given as the bits of fp32 values; false when a group decodes to NaN. */
+/* Writes sixteen scales, given as the bits of fp32 values; false when a group is for the C row. */
 INLINE512 bool put_scales512(struct encode_block *b, size_t g, __m512i max, __m512i scale)
 {
     const __m512i infinity = _mm512_set1_epi32(INFINITY_BITS);
+    const __m512i limit = b->residual ? _mm512_set1_epi32(OVERFLOW_BITS) : infinity;
     scale = _mm512_and_si512(scale, _mm512_set1_epi32((int)0xffff0000u));
-    scale = _mm512_maskz_mov_epi32(_mm512_cmpge_epu32_mask(max, _mm512_set1_epi32(TINY_BITS)), scale);
-    __mmask16 poisoned = _mm512_cmpge_epu32_mask(_mm512_max_epu32(max, scale), infinity);
+    scale =
+        _mm512_maskz_mov_epi32(_mm512_cmpge_epu32_mask(max, _mm512_set1_epi32(TINY_BITS)), scale);
+    __mmask16 special =
+        _mm512_cmpge_epu32_mask(max, infinity) | _mm512_cmpge_epu32_mask(scale, limit);
     _mm512_storeu_ps(b->values + g, _mm512_castsi512_ps(scale));
     _mm256_storeu_si256((__m256i *)(void *)(b->scales + g),
                         _mm512_cvtepi32_epi16(_mm512_srli_epi32(scale, 16)));
-    return !poisoned;
+    return !special;
 }
 
 /* scale = up(max / top), factor = 1 / scale * one. */
@@ -172,7 +193,8 @@ INLINE512 bool int_scales512(struct encode_block *b, float top, float one)
         if (!put_scales512(b, g, max, up))
             return false;
         __m512 value = _mm512_loadu_ps(b->values + g);
-        __m512 factor = _mm512_mul_ps(_mm512_div_ps(_mm512_set1_ps(1.0f), value), _mm512_set1_ps(one));
+        __m512 factor =
+            _mm512_mul_ps(_mm512_div_ps(_mm512_set1_ps(1.0f), value), _mm512_set1_ps(one));
         __mmask16 some = _mm512_cmp_ps_mask(value, _mm512_setzero_ps(), _CMP_NEQ_UQ);
         _mm512_storeu_ps(b->factors + g, _mm512_maskz_mov_ps(some, factor));
     }
@@ -188,16 +210,6 @@ INLINE512 __m512i random512(const __m512i words[4], int r, bool nearest)
         return _mm512_set1_epi32(32768);
     return r % 2 ? _mm512_srli_epi32(words[r / 2], 16)
                  : _mm512_and_si512(words[r / 2], _mm512_set1_epi32(0xffff));
-}
-
-/* The source of a later block on its way while this one is worked on. */
-INLINE512 void prefetch512(const struct encode_block *b, size_t i, bool feedback)
-{
-    for (size_t line = 0; line < TILE_ELEMS; line += 16) {
-        _mm_prefetch((const char *)(b->x + b->elems + i + line), _MM_HINT_T0);
-        if (feedback)
-            _mm_prefetch((const char *)(b->residual + b->elems + i + line), _MM_HINT_T0);
-    }
 }
 
 /* From eight rows, the codes in bits 16 and up, to the codes of a tile. */
@@ -228,13 +240,14 @@ INLINE512 void int_tiles512(const struct encode_block *b, bool nearest, bool fee
     const struct philox_start start = *b->start;
     for (size_t t = 0; t < b->tiles; t++) {
         __m512i rows[TILE_ROWS];
-        prefetch512(b, t * TILE_ELEMS, feedback);
+        prefetch_tile512(b, t, feedback);
         int_tile512(b, t, nearest, feedback, &start, rows);
         pack(b->codes + t * tile_bytes, rows);
     }
 }
 
-INLINE512 void encode_int_tiles512(const struct encode_block *b, size_t tile_bytes, pack512_fn *pack)
+INLINE512 void encode_int_tiles512(const struct encode_block *b, size_t tile_bytes,
+                                   pack512_fn *pack)
 {
     if (b->residual && b->nearest)
         int_tiles512(b, true, true, tile_bytes, pack);
@@ -272,7 +285,8 @@ INLINE512 void store_tile512(float *out, const __m512 rows[TILE_ROWS], enum stor
             continue;
         }
         __m256 low = _mm512_castps512_ps256(rows[r]);
-        __m256 high = _mm256_castsi256_ps(_mm512_extracti64x4_epi64(_mm512_castps_si512(rows[r]), 1));
+        __m256 high =
+            _mm256_castsi256_ps(_mm512_extracti64x4_epi64(_mm512_castps_si512(rows[r]), 1));
         if (kind == STORE_STREAM_32) {
             _mm256_stream_ps(out, low);
             _mm256_stream_ps(out + 8, high);
@@ -289,9 +303,9 @@ INLINE512 void store_tile512(float *out, const __m512 rows[TILE_ROWS], enum stor
 typedef void decode512_fn(__m512 rows[TILE_ROWS], const uint8_t *codes, const uint16_t *scales);
 
 struct tile512 {
-    size_t index;    /* of the message */
-    size_t offset;   /* of its first element from the range's */
-    size_t bytes;    /* of its codes; 0: the format has no scales and 2 bytes an element */
+    size_t index;  /* of the message */
+    size_t offset; /* of its first element from the range's */
+    size_t bytes;  /* of its codes; 0: the format has no scales and 2 bytes an element */
     size_t groups[TILE_UNITS];
 };
 
@@ -312,7 +326,8 @@ INLINE512 void part_tile512(__m512 rows[TILE_ROWS], const struct sum_part *part,
     decode(rows, part->codes + tile->index * tile->bytes, scales);
 }
 
-INLINE512 void sum512(const struct sum_args *a, size_t tile_bytes, bool scaled, decode512_fn *decode)
+INLINE512 void sum512(const struct sum_args *a, size_t tile_bytes, bool scaled,
+                      decode512_fn *decode)
 {
     enum store kind = store_kind(a->out, a->stream);
     struct unit_cursor cursor = unit_cursor_at(a->begin, scaled ? a->group : UNIT_ELEMS);

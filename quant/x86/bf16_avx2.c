@@ -65,7 +65,8 @@ void encode_bf16_avx2(const struct encode_args *args)
         encode(args, false, false);
 }
 
-INLINE256 void decode(__m256 rows[TILE_ROWS], const uint8_t *codes, int half, const uint16_t *scales)
+INLINE256 void decode(__m256 rows[TILE_ROWS], const uint8_t *codes, int half,
+                      const uint16_t *scales)
 {
     (void)scales;
     const __m128i *halves = (const __m128i *)(const void *)codes + half * TILE_ROWS;

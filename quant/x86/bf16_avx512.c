@@ -18,8 +18,7 @@ INLINE512 __m512i stochastic(__m512 y, __m512i random)
 INLINE512 void keep_lost(float *residual, __m512 y, __m512i halves)
 {
     const __m512i exponent = _mm512_set1_epi32(0x7f80);
-    __mmask16 finite =
-        _mm512_cmpgt_epi32_mask(exponent, _mm512_and_si512(halves, exponent));
+    __mmask16 finite = _mm512_cmpgt_epi32_mask(exponent, _mm512_and_si512(halves, exponent));
     __m512 decoded = _mm512_castsi512_ps(_mm512_slli_epi32(halves, 16));
     _mm512_storeu_ps(residual, _mm512_maskz_mov_ps(finite, _mm512_sub_ps(y, decoded)));
 }

@@ -49,7 +49,7 @@ INLINE256 void sr1_tiles(const struct encode_block *b, bool nearest, bool feedba
 {
     const struct philox_start start = *b->start;
     for (size_t t = 0; t < b->tiles; t++) {
-        prefetch256(b, t * TILE_ELEMS, feedback);
+        prefetch_tile256(b, t, feedback);
         __m256i words[2][4];
         if (!nearest)
             philox256(words, b->first_draw + (uint32_t)t * TILE_LANES, &start);
@@ -127,7 +127,7 @@ INLINE256 void sign1_half(const struct encode_block *b, const struct half256 *ha
 INLINE256 void sign1_tiles(const struct encode_block *b, bool feedback)
 {
     for (size_t t = 0; t < b->tiles; t++) {
-        prefetch256(b, t * TILE_ELEMS, feedback);
+        prefetch_tile256(b, t, feedback);
         for (size_t lane = 0; lane < TILE_LANES; lane += HALF_LANES) {
             struct half256 half = {
                 .first = t * TILE_ELEMS + lane, .unit = t * TILE_UNITS, .lane = lane};
@@ -157,7 +157,8 @@ void encode_sign1_avx2(const struct encode_args *args)
 }
 
 /* The scale with its sign turned where the bit is 0; a zero scale stays +0. */
-INLINE256 void decode(__m256 rows[TILE_ROWS], const uint8_t *codes, int half, const uint16_t *scales)
+INLINE256 void decode(__m256 rows[TILE_ROWS], const uint8_t *codes, int half,
+                      const uint16_t *scales)
 {
     __m128i bytes = _mm_loadu_si128((const __m128i *)(const void *)codes);
     const __m256i words[2] = {_mm256_cvtepu8_epi32(bytes),

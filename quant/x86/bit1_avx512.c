@@ -28,11 +28,12 @@ INLINE512 void sr1_tiles(const struct encode_block *b, bool nearest, bool feedba
     const __m512i half = _mm512_set1_epi32(32768), bit = _mm512_set1_epi32(65536);
     for (size_t t = 0; t < b->tiles; t++) {
         __m512i words[4], rows[TILE_ROWS];
-        prefetch512(b, t * TILE_ELEMS, feedback);
+        prefetch_tile512(b, t, feedback);
         if (!nearest)
             philox512(words, b->first_draw + (uint32_t)t * TILE_LANES, &start);
         for (int r = 0; r < TILE_ROWS; r++) {
-            size_t i = t * TILE_ELEMS + (size_t)r * TILE_LANES, unit = t * TILE_UNITS + (size_t)r / 2;
+            size_t i = t * TILE_ELEMS + (size_t)r * TILE_LANES,
+                   unit = t * TILE_UNITS + (size_t)r / 2;
             __m512 y = fed512(b->x, b->residual, i, feedback);
             __m512i v = _mm512_cvtps_epi32(_mm512_mul_ps(y, _mm512_set1_ps(b->unit_factors[unit])));
             rows[r] = _mm512_add_epi32(_mm512_add_epi32(v, half), random512(words, r, nearest));
@@ -96,7 +97,7 @@ INLINE512 void sign1_tiles(const struct encode_block *b, bool feedback)
 {
     for (size_t t = 0; t < b->tiles; t++) {
         __m512i bits = _mm512_setzero_si512();
-        prefetch512(b, t * TILE_ELEMS, feedback);
+        prefetch_tile512(b, t, feedback);
         for (int r = 0; r < TILE_ROWS; r++) {
             size_t i = t * TILE_ELEMS + (size_t)r * TILE_LANES;
             __m512 y = fed512(b->x, b->residual, i, feedback);

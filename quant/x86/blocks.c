@@ -43,8 +43,8 @@ static void spread(float *units, const float *values, size_t groups, size_t grou
     }
 }
 
-static void encode_by_c(const struct encode_args *args, const struct encoder *encoder, size_t offset,
-                        size_t elems)
+static void encode_by_c(const struct encode_args *args, const struct encoder *encoder,
+                        size_t offset, size_t elems)
 {
     struct encode_args part = *args;
     part.x += offset;
@@ -54,7 +54,7 @@ static void encode_by_c(const struct encode_args *args, const struct encoder *en
     encoder->c_row(&part);
 }
 
-/* Scans and encodes a block whose place and size are set; false: a group of it decodes to NaN, nothing is written. */
+/* Scans and encodes a block whose place and size are set; false: it is for the C row, nothing is written. */
 static bool encode_block(struct encode_block *b, const struct encoder *encoder)
 {
     b->groups = b->elems / b->group;

@@ -19,11 +19,15 @@ enum {
     BLOCK_ELEMS = 2048, /* of most blocks; others are the least multiple of group and tile */
     BLOCK_GROUPS = BLOCK_ELEMS / UNIT_ELEMS,
     BLOCK_UNITS = 1024, /* of the largest block, that of groups of 8160 */
+    SCAN_PREFETCH = 64, /* elements for each line that is prefetched while scanning */
 };
 
 /* A group whose largest magnitude has fewer bits than this is zero: 2^-100. */
 #define TINY_BITS 0x0d800000u
 #define INFINITY_BITS 0x7f800000u
+/* With feedback, groups whose scale is at least 2^119 go through the C row too: twice the largest level times that may
+ * overflow, and what is lost is then not kept. */
+#define OVERFLOW_BITS 0x7b000000u
 
 /* The counters of a message differ in word 0 alone, so parts of the first three rounds of Philox are the same for all:
  *
@@ -51,7 +55,7 @@ struct encode_block {
     uint32_t magnitudes[BLOCK_GROUPS];
     float sums[BLOCK_GROUPS];
     uint16_t scales[BLOCK_GROUPS];
-    float values[BLOCK_GROUPS]; /* the scales in fp32 */
+    float values[BLOCK_GROUPS];  /* the scales in fp32 */
     float factors[BLOCK_GROUPS]; /* what values are multiplied by: 0 in a zero group */
     /* By unit. */
     float unit_values[BLOCK_UNITS];
@@ -61,7 +65,7 @@ struct encode_block {
 struct encoder {
     size_t tile_bytes;
     void (*scan)(struct encode_block *block);
-    bool (*scales)(struct encode_block *block); /* false: a group decodes to NaN */
+    bool (*scales)(struct encode_block *block); /* false: the block is for the C row */
     void (*tiles)(const struct encode_block *block);
     void (*c_row)(const struct encode_args *args);
 };
@@ -79,9 +83,8 @@ struct unit_cursor {
 
 static inline struct unit_cursor unit_cursor_at(size_t begin, size_t group)
 {
-    return (struct unit_cursor){.group = begin / group,
-                                .left = group / UNIT_ELEMS,
-                                .group_units = group / UNIT_ELEMS};
+    return (struct unit_cursor){
+        .group = begin / group, .left = group / UNIT_ELEMS, .group_units = group / UNIT_ELEMS};
 }
 
 static inline void next_tile(struct unit_cursor *cursor, size_t groups[TILE_UNITS])

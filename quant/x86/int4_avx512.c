@@ -40,8 +40,7 @@ void encode_int4_avx512(const struct encode_args *args)
 
 INLINE512 void decode(__m512 rows[TILE_ROWS], const uint8_t *codes, const uint16_t *unit_scales)
 {
-    const __m512 levels =
-        _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1);
+    const __m512 levels = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1);
     decode_levels512(rows, _mm512_loadu_si512(codes), 4, levels, unit_scales);
 }
 
