@@ -114,16 +114,39 @@ static size_t shard_unit(const struct collective_policy *policy)
     return policy->two_level ? qccl_lcm(unit, policy->intra.group) : unit;
 }
 
-static void set_geometry(struct plan *p, const struct collective_policy *policy, size_t chunk_limit)
+/* The workspace of the busiest rank, at most: two messages a peer, or three where a rank may head the
+ * segments of smaller nodes too.  It must not depend on the rank, since all ranks cut alike. */
+static size_t most_workspace(const struct plan *p, const struct collective_policy *policy)
+{
+    const qcclCodec_t *codecs[] = {&policy->main, &policy->gather, &policy->intra};
+    size_t most = 0, n = (size_t)p->nranks;
+    for (int i = 0; i < (p->two_level ? 3 : 2); i++) {
+        size_t bytes = qccl_wire_bytes(codecs[i], p->chunk_elems);
+        most = bytes > most ? bytes : most;
+    }
+    return p->two_level ? 3 * n * most + p->chunk_elems * sizeof(float) : 2 * n * most;
+}
+
+static void set_chunk(struct plan *p, size_t chunk_unit, size_t limit)
+{
+    size_t whole = (p->shard_elems / chunk_unit + (p->shard_elems % chunk_unit != 0)) * chunk_unit;
+    size_t chunk = limit < chunk_unit ? chunk_unit : limit / chunk_unit * chunk_unit;
+    p->chunk_elems = whole < chunk ? whole : chunk;
+}
+
+/* Chunks are as large as the limit, or smaller, so that the workspace stays below half the message. */
+static void set_geometry(struct plan *p, const struct collective_policy *policy, size_t limit)
 {
     size_t unit = shard_unit(policy), n = (size_t)p->nranks, count = p->key.count;
+    size_t chunk_unit = qccl_lcm(unit, TILE_ELEMS);
     p->shard_elems = count;
     if (splits_count(p))
         p->shard_elems = (count / (n * unit) + (count % (n * unit) != 0)) * unit;
-    size_t chunk_unit = qccl_lcm(unit, TILE_ELEMS);
-    size_t whole = (p->shard_elems / chunk_unit + (p->shard_elems % chunk_unit != 0)) * chunk_unit;
-    size_t chunk = chunk_limit < chunk_unit ? chunk_unit : chunk_limit / chunk_unit * chunk_unit;
-    p->chunk_elems = whole < chunk ? whole : chunk;
+    size_t message = count * qcclTypeBytes(p->key.type) * (splits_count(p) ? 1 : n);
+    set_chunk(p, chunk_unit, limit);
+    while (most_workspace(p, policy) > message / 2 && p->chunk_elems > CHUNK_SMALL &&
+           p->chunk_elems > chunk_unit)
+        set_chunk(p, chunk_unit, p->chunk_elems / 2);
     p->rounds = p->chunk_elems ? (p->shard_elems + p->chunk_elems - 1) / p->chunk_elems : 0;
 }
 
@@ -436,21 +459,23 @@ static size_t raw_bytes_of(const struct plan *p)
     return bytes;
 }
 
-static qcclResult_t build_once(struct plan **plan, const struct plan_key *key,
-                               const struct plan_layout *layout,
-                               const struct collective_policy *policy, size_t chunk_limit)
+qcclResult_t qccl_plan_build(struct plan **plan, const struct plan_key *key,
+                             const struct plan_layout *layout, const struct policy *policy)
 {
+    const struct collective_policy *codecs = &policy->of[key->collective];
+    CHECK_ARG(key->count <= ((size_t)1 << 48) / (size_t)layout->nranks, "count %zu is too large",
+              key->count);
     struct plan *p = qccl_alloc(1, sizeof *p);
     if (!p)
         return qccl_fail(qcclOutOfMemory, "no memory for a plan");
     p->key = *key;
     p->rank = layout->rank;
     p->nranks = layout->nranks;
-    p->two_level = policy->two_level && (key->collective == qcclCollAllReduce ||
+    p->two_level = codecs->two_level && (key->collective == qcclCollAllReduce ||
                                          key->collective == qcclCollReduceScatter);
     p->weight = key->op == qcclAvg ? 1.0f / (float)p->nranks : 1.0f;
-    set_geometry(p, policy, chunk_limit);
-    struct builder b = {.plan = p, .layout = layout, .policy = policy};
+    set_geometry(p, codecs, layout->chunk_elems);
+    struct builder b = {.plan = p, .layout = layout, .policy = codecs};
     build_steps(&b);
     place_slots(&b);
     p->raw_bytes = raw_bytes_of(p);
@@ -459,29 +484,6 @@ static qcclResult_t build_once(struct plan **plan, const struct plan_key *key,
         qccl_plan_free(p);
         return qccl_fail(qcclOutOfMemory, "no memory for the plan of %zu values over %d ranks",
                          key->count, layout->nranks);
-    }
-    *plan = p;
-    return qcclSuccess;
-}
-
-qcclResult_t qccl_plan_build(struct plan **plan, const struct plan_key *key,
-                             const struct plan_layout *layout, const struct policy *policy)
-{
-    CHECK_ARG(key->count <= ((size_t)1 << 48) / (size_t)layout->nranks, "count %zu is too large",
-              key->count);
-    struct plan *p;
-    size_t chunk = layout->chunk_elems;
-    RETURN_IF_FAILED(build_once(&p, key, layout, &policy->of[key->collective], chunk));
-    size_t message =
-        key->count * qcclTypeBytes(key->type) * (splits_count(p) ? 1 : (size_t)p->nranks);
-    /* The workspace stays below half the message where chunks can be made smaller. */
-    while (p->workspace_bytes > message / 2 && p->chunk_elems > CHUNK_SMALL) {
-        size_t before = p->chunk_elems;
-        chunk = before / 2;
-        qccl_plan_free(p);
-        RETURN_IF_FAILED(build_once(&p, key, layout, &policy->of[key->collective], chunk));
-        if (p->chunk_elems == before)
-            break;
     }
     *plan = p;
     return qcclSuccess;

@@ -109,18 +109,19 @@ QCCL_API size_t qcclTypeBytes(qcclDataType_t datatype);
 typedef struct qcclComm *qcclComm_t;
 
 /* Zero is the default of every field but size, which says how much of the struct the caller knows.
- */
+ *
+ * policy   NULL: QCCL_POLICY of the environment, and without it QCCL_DEFAULT_POLICY
+ * seed     of all random numbers; 0: QCCL_SEED of the environment, and without it 0
+ * nodes    the node of each rank, nranks numbers >= 0, the same on every rank; NULL: QCCL_NODES of
+ *          the environment ("0,0,1,1"), and without it MPI's shared-memory split, or one node
+ * timeout  seconds a rank waits for a peer before it returns qcclRemoteError; 0: QCCL_TIMEOUT of
+ *          the environment, and without it 600; negative: for ever */
 typedef struct {
     size_t size; /* sizeof(qcclConfig_t) */
-    const char
-        *policy;   /* NULL: QCCL_POLICY of the environment, and without it QCCL_DEFAULT_POLICY */
-    uint64_t seed; /* of all random numbers; 0: QCCL_SEED of the environment, and without it 0 */
-    const int
-        *nodes;     /* the node of each rank, nranks numbers >= 0, the same on every rank; NULL:
-                       QCCL_NODES
-                       ("0,0,1,1"), and without it MPI's shared-memory split, or one node for threads */
-    double timeout; /* seconds a rank waits for a peer before it returns qcclRemoteError;
-                       0: QCCL_TIMEOUT, and without it 600; negative: for ever */
+    const char *policy;
+    uint64_t seed;
+    const int *nodes;
+    double timeout;
 } qcclConfig_t;
 
 #define QCCL_CONFIG_INITIALIZER                  \
