@@ -56,9 +56,8 @@ INLINE256 __m128i halves256(__m256i words)
 
 /* ------------------------------------------------------------------ random numbers */
 
-/* The state of Philox between rounds: even and odd blocks in two sets of 64-bit lanes.  Products hold both halves in
- * place; words stand in the low halves, with anything above them.  a is words 0 and 1, b words 2 and 3, 1 and 3 being the
- * low halves of products, to which the next round's key is added early. */
+/* The state of Philox between rounds, in four sets of 64-bit lanes: even and odd blocks of lanes 0-7 and of 8-15.  Products hold
+ * both halves in place.  Words stand in low halves, with anything above them; low0 and low1 are words 3 and 1. */
 struct philox256 {
     __m256i word0[SETS], word2[SETS], low0[SETS], low1[SETS];
 };
@@ -328,7 +327,7 @@ INLINE256 void store_half256(float *out, const __m256 rows[TILE_ROWS], enum stor
     }
 }
 
-/* Decodes rows 4 * half to 4 * half + 3 of a tile, each as two vectors; scales are those of the half's units, NULL
+/* Decodes rows 4 * half to 4 * half + 3 of a tile, each as two vectors; scales are those of the half's units, zero
  * in a format without. */
 typedef void decode256_fn(__m256 rows[TILE_ROWS], const uint8_t *codes, int half,
                           const uint16_t *scales);

@@ -299,13 +299,13 @@ INLINE512 void store_tile512(float *out, const __m512 rows[TILE_ROWS], enum stor
     }
 }
 
-/* Decodes a tile; scales are those of its units, NULL in a format without. */
+/* Decodes a tile; scales are those of its units, zero in a format without. */
 typedef void decode512_fn(__m512 rows[TILE_ROWS], const uint8_t *codes, const uint16_t *scales);
 
 struct tile512 {
     size_t index;  /* of the message */
     size_t offset; /* of its first element from the range's */
-    size_t bytes;  /* of its codes; 0: the format has no scales and 2 bytes an element */
+    size_t bytes;  /* of its codes */
     size_t groups[TILE_UNITS];
 };
 
