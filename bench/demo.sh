@@ -4,15 +4,16 @@
 # usage: sh bench/demo.sh
 #
 # Installs what is missing (Debian packages), builds into build/, trains the same small GPT on 4
-# ranks once with fp32 and once with 4-bit gradients, and sets the two side by side.  Then it times the
-# all-reduce of gradients from that run and shows what 4 bits do to their values.  Everything it
-# writes is in build/demo.  QCCL_DEMO_STEPS sets the length of the training runs.
+# ranks once with fp32 and once with 4-bit gradients, and sets the two side by side.  Then it times
+# the all-reduce of gradients from that run and shows what 4 bits do to their values.  Its results
+# are in build/demo.  QCCL_DEMO_STEPS sets the length of the training runs.
 set -eu
 cd "$(dirname "$0")/.."
 
 steps=${QCCL_DEMO_STEPS:-1200}
 ranks=4
 out=build/demo
+log=build/demo.log # of the installation and the build
 
 say() {
     printf '\n== %s\n' "$*"
@@ -21,6 +22,12 @@ say() {
 die() {
     echo "demo.sh: $*" >&2
     exit 1
+}
+
+# show_log WHAT: the end of the log of what failed, and the end of this script
+show_log() {
+    tail -n 30 "$log" >&2
+    die "$1 failed; $log has all of it"
 }
 
 # ---------------------------------------------------------------- packages
@@ -45,6 +52,14 @@ missing_packages() {
     [ -r /usr/share/dictd/gcide.dict.dz ] || echo dict-gcide
 }
 
+# run_install SUDO PACKAGES: both are lists of words
+# shellcheck disable=SC2086
+run_install() {
+    $1 apt-get update -qq &&
+        $1 env DEBIAN_FRONTEND=noninteractive \
+            apt-get install -y -qq --no-install-recommends $2
+}
+
 install_packages() {
     packages=$(missing_packages | tr '\n' ' ')
     [ -n "$packages" ] || return 0
@@ -52,37 +67,30 @@ install_packages() {
         die "install what these Debian packages have, then run this again: $packages"
     as_root=
     if [ "$(id -u)" != 0 ]; then
-        command -v sudo >/dev/null || die "run this as root, then try again: apt-get install $packages"
+        command -v sudo >/dev/null ||
+            die "run this as root, then try again: apt-get install $packages"
         as_root=sudo
     fi
     say "installing $packages"
-    $as_root apt-get update -qq
-    # shellcheck disable=SC2086 # one word a package
-    $as_root env DEBIAN_FRONTEND=noninteractive \
-        apt-get install -y -qq --no-install-recommends $packages >/dev/null
+    run_install "$as_root" "$packages" >"$log" 2>&1 || show_log "the installation"
 }
 
 # ---------------------------------------------------------------- build
 
 programs="bench/qccl-gpt bench/qccl-perf bench/qccl-apply"
 
-run_build() {
+configure() {
     if [ ! -f build/build.ninja ]; then
-        meson setup build --buildtype=release
+        meson setup build --buildtype=release -Dtests=disabled
     elif ! ninja -C build -t query bench/qccl-gpt >/dev/null 2>&1; then
         meson setup --reconfigure build # was configured before OpenBLAS or zlib was there
     fi
-    # shellcheck disable=SC2086 # one word a program
-    ninja -C build $programs
 }
 
+# shellcheck disable=SC2086 # one word a program
 build() {
     say "building into build/"
-    mkdir -p build
-    if ! run_build >build/demo-build.log 2>&1; then
-        tail -n 30 build/demo-build.log >&2
-        die "the build failed; build/demo-build.log has all of it"
-    fi
+    { configure && ninja -C build $programs; } >"$log" 2>&1 || show_log "the build"
 }
 
 # ---------------------------------------------------------------- training
@@ -106,7 +114,8 @@ value() {
 row() {
     awk -v label="$1" -v format="$3" -v scale="$4" -v a="$(value fp32 "$2")" \
         -v b="$(value int4 "$2")" 'BEGIN {
-            printf "%-36s %12s %12s\n", label, sprintf(format, a * scale), sprintf(format, b * scale)
+            printf "%-36s %12s %12s\n", label, sprintf(format, a * scale),
+                   sprintf(format, b * scale)
         }'
 }
 
@@ -122,6 +131,7 @@ compare() {
 
 # ---------------------------------------------------------------- the demo
 
+mkdir -p build
 install_packages
 build
 rm -rf "$out"

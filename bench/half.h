@@ -45,10 +45,10 @@ static inline uint16_t bench_to_fp16(float value)
     if (magnitude >= 65520.0f)
         return (uint16_t)(sign | 0x7c00);
     if (magnitude < 0x1p-14f)
-        return (uint16_t)(sign | (unsigned)rintf(magnitude * 0x1p24f));
+        return (uint16_t)(sign | (unsigned)lrintf(magnitude * 0x1p24f));
     int exponent;
-    float fraction = frexpf(magnitude, &exponent);          /* in [0.5, 1) */
-    unsigned rounded = (unsigned)rintf(fraction * 2048.0f); /* 1024 .. 2048 */
+    float fraction = frexpf(magnitude, &exponent);           /* in [0.5, 1) */
+    unsigned rounded = (unsigned)lrintf(fraction * 2048.0f); /* 1024 .. 2048 */
     return (uint16_t)(sign | ((unsigned)(exponent + 13) * 1024u + rounded));
 }
 

@@ -96,6 +96,7 @@ static int run(const struct perf_options *options)
     if (!status)
         status = bench_inputs_open(&perf.inputs, perf.world.nranks, options->seed, options->inputs,
                                    options->ninputs);
+    status = bench_world_agree(&perf.world, status);
     if (!status)
         status = open_comms(&perf);
     if (!status)

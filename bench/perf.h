@@ -10,7 +10,8 @@
 
 struct perf_options {
     qcclColl_t coll;
-    size_t min_bytes, max_bytes, step_bytes;
+    size_t min_bytes, max_bytes; /* both 0: as many values as the first input has */
+    size_t step_bytes;
     double factor; /* above 1: each size is this times the last; else step_bytes more */
     int iters, warmup;
     bool check, parallel_init, in_place, print_plan;

@@ -24,8 +24,9 @@ static const char help[] =
     "      --ranks N            threads (default 4); under mpirun its processes\n"
     "      --nodes 0,0,1,1      the node of each rank, for intra=; default\n"
     "                           QCCL_NODES, then one node, or MPI's\n"
-    "  -b, --minbytes SIZE      smallest size in raw bytes (default 32M, or the\n"
-    "                           largest); K, M and G are powers of 1024\n"
+    "  -b, --minbytes SIZE      smallest size in raw bytes (default: the largest, or\n"
+    "                           that of the first --input, or 32M); K, M and G are\n"
+    "                           powers of 1024\n"
     "  -e, --maxbytes SIZE      largest size (default: the smallest)\n"
     "  -f, --stepfactor F       each size is F times the last (F above 1),\n"
     "  -i, --stepbytes SIZE     or SIZE more (default 1M)\n"
@@ -276,7 +277,7 @@ static int check_together(struct parser *p)
         return bench_usage_error("expected allreduce, reducescatter, allgather or delta");
     o->types[qcclFloat32] |= !p->type_given;
     o->ops[qcclSum] |= !p->op_given;
-    if (!o->min_bytes && !o->max_bytes)
+    if (!o->min_bytes && !o->max_bytes && !o->ninputs)
         o->min_bytes = (size_t)32 << 20;
     o->min_bytes = o->min_bytes ? o->min_bytes : o->max_bytes;
     o->max_bytes = o->max_bytes ? o->max_bytes : o->min_bytes;

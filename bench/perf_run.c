@@ -388,7 +388,9 @@ static struct perf_case case_of(const struct perf *perf, qcclDataType_t type, qc
 static void run_sizes(struct perf *perf, int rank, qcclDataType_t type, qcclRedOp_t op)
 {
     const struct perf_options *o = perf->options;
-    for (size_t bytes = o->min_bytes; bytes <= o->max_bytes;) {
+    size_t input_bytes = perf->inputs.pools[0].count * qcclTypeBytes(type);
+    size_t last = o->max_bytes ? o->max_bytes : input_bytes;
+    for (size_t bytes = o->min_bytes ? o->min_bytes : input_bytes; bytes <= last;) {
         struct side side = {.perf = perf,
                             .rank = rank,
                             .comm = perf->comms[rank - perf->world.first],

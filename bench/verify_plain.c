@@ -51,13 +51,29 @@ static void add_rank(struct totals *t, const unsigned char *values, qcclDataType
     }
 }
 
+static bool is_signed(qcclDataType_t type)
+{
+    return type == qcclInt8 || type == qcclInt32 || type == qcclInt64;
+}
+
+/* The average of integers: their sum, wrapped as the type wraps, divided towards zero. */
+static uint64_t whole_average(uint64_t sum, qcclDataType_t type, int nranks)
+{
+    unsigned unused = 64 - 8 * (unsigned)qcclTypeBytes(type);
+    uint64_t low = sum << unused >> unused;
+    if (!is_signed(type) || !(low >> (63 - unused)))
+        return low / (uint64_t)nranks;
+    uint64_t negated = (0 - low) << unused >> unused;
+    return 0 - negated / (uint64_t)nranks;
+}
+
 /* An integer result has to have the low bytes of the exact one. */
 static void check_whole(const struct totals *t, size_t i, qcclDataType_t type, qcclRedOp_t op,
                         int nranks, const unsigned char *at, struct bench_findings *f)
 {
     uint64_t exact = op == qcclSum    ? t->whole_sum[i]
                      : op == qcclProd ? t->whole_product[i]
-                     : op == qcclAvg  ? t->whole_sum[i] / (uint64_t)nranks
+                     : op == qcclAvg  ? whole_average(t->whole_sum[i], type, nranks)
                      : op == qcclMin  ? (uint64_t)t->low[i]
                                       : (uint64_t)t->high[i];
     uint64_t result = 0;

@@ -54,6 +54,12 @@ static void thread_combine(struct bench_world *world, int rank, double *values, 
     thread_barrier(world);
 }
 
+static int thread_agree(struct bench_world *world, int status)
+{
+    (void)world;
+    return status;
+}
+
 static void thread_fail(struct bench_world *world)
 {
     (void)world; /* the other ranks are threads of this process and end with it */
@@ -72,6 +78,7 @@ static const struct bench_backend thread_backend = {
     .comms = thread_comms,
     .barrier = thread_barrier,
     .combine = thread_combine,
+    .agree = thread_agree,
     .fail = thread_fail,
     .close = thread_close,
 };
@@ -119,6 +126,11 @@ void bench_world_combine(struct bench_world *world, int rank, double *values, si
                          enum bench_combine how)
 {
     world->backend->combine(world, rank, values, count, how);
+}
+
+int bench_world_agree(struct bench_world *world, int status)
+{
+    return world->backend->agree(world, status);
 }
 
 struct thread {

@@ -22,6 +22,7 @@ struct bench_backend {
     void (*barrier)(struct bench_world *world);
     void (*combine)(struct bench_world *world, int rank, double *values, size_t count,
                     enum bench_combine how);
+    int (*agree)(struct bench_world *world, int status);
     void (*fail)(struct bench_world *world);
     void (*close)(struct bench_world *world);
 };
@@ -43,6 +44,10 @@ int bench_world_open(struct bench_world *world, int ranks, int ranks_by_default)
  * calls it. */
 qcclResult_t bench_world_comms(struct bench_world *world, qcclComm_t *comms,
                                const qcclConfig_t *config);
+
+/* The largest exit status of all processes: what one alone may have run into stops all.  Every process
+ * calls it, outside bench_world_run. */
+int bench_world_agree(struct bench_world *world, int status);
 
 /* Runs body once as each rank of this process and returns when all have returned. */
 int bench_world_run(struct bench_world *world, void (*body)(void *context, int rank),

@@ -31,6 +31,13 @@ static void mpi_combine(struct bench_world *world, int rank, double *values, siz
                   MPI_COMM_WORLD);
 }
 
+static int mpi_agree(struct bench_world *world, int status)
+{
+    (void)world;
+    MPI_Allreduce(MPI_IN_PLACE, &status, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+    return status;
+}
+
 static void mpi_fail(struct bench_world *world)
 {
     (void)world;
@@ -48,6 +55,7 @@ static const struct bench_backend mpi_backend = {
     .comms = mpi_comms,
     .barrier = mpi_barrier,
     .combine = mpi_combine,
+    .agree = mpi_agree,
     .fail = mpi_fail,
     .close = mpi_close,
 };

@@ -191,7 +191,8 @@ static void print_help(void)
          "loss, in nats a byte; the tokens (bytes) all ranks learnt from in a second; comm, the\n"
          "share of time in the all-reduce of gradients, which starts to count when the last\n"
          "rank is there; wire, the bytes all ranks have sent for gradients; ratio, what fp32\n"
-         "would have sent to what was; error, the relative error of what was encoded, sampled.\n"
+         "would have sent to what was; error, the relative error of what was encoded, sampled\n"
+         "(unknown with error feedback, where the library takes no samples).\n"
          "Validations are not counted as time.  A row of --log has step, train_loss, val_loss,\n"
          "seconds, tokens_per_s, comm_share, raw_bytes and wire_bytes.");
 }

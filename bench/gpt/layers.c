@@ -21,8 +21,8 @@ void gpt_linear_forward(const struct gpt_linear *layer, real *out, const real *i
         for (size_t j = 0; j < outputs; j++)
             row[j] += layer->bias[j];
     }
-    gpt_blas_gemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)n, layer->outputs, layer->inputs,
-                  1, in, layer->inputs, layer->weight, layer->outputs, 1, out, layer->outputs);
+    gpt_blas_gemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)n, layer->outputs, layer->inputs, 1,
+                  in, layer->inputs, layer->weight, layer->inputs, 1, out, layer->outputs);
 }
 
 void gpt_linear_backward(const struct gpt_linear *layer, real *d_weight, real *d_bias, real *d_in,
@@ -34,10 +34,10 @@ void gpt_linear_backward(const struct gpt_linear *layer, real *d_weight, real *d
         for (size_t j = 0; j < outputs; j++)
             d_bias[j] += row[j];
     }
-    gpt_blas_gemm(CblasRowMajor, CblasTrans, CblasNoTrans, layer->inputs, layer->outputs, (int)n, 1,
-                  in, layer->inputs, d_out, layer->outputs, 1, d_weight, layer->outputs);
-    gpt_blas_gemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)n, layer->inputs, layer->outputs, 1,
-                  d_out, layer->outputs, layer->weight, layer->outputs, 0, d_in, layer->inputs);
+    gpt_blas_gemm(CblasRowMajor, CblasTrans, CblasNoTrans, layer->outputs, layer->inputs, (int)n, 1,
+                  d_out, layer->outputs, in, layer->inputs, 1, d_weight, layer->inputs);
+    gpt_blas_gemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)n, layer->inputs, layer->outputs,
+                  1, d_out, layer->outputs, layer->weight, layer->inputs, 0, d_in, layer->inputs);
 }
 
 /* ------------------------------------------------------------------ layer normalisation */

@@ -10,7 +10,9 @@
 
 #include "bench/gpt/real.h"
 
-/* out[n][outputs] = in[n][inputs] weight[inputs][outputs] + bias */
+/* out[n][outputs] = in[n][inputs] times the transpose of weight[outputs][inputs], + bias.  A row
+ * of weight is one output, so the values of a quantization group share what they do; that of a
+ * rare token in the head, say. */
 struct gpt_linear {
     const real *weight, *bias; /* a NULL bias is none */
     int inputs, outputs;

@@ -54,15 +54,15 @@ static void add_layer(struct gpt_layout *layout, int layer)
     double spread = 1 / sqrt(width), branch = 1 / sqrt(2.0 * layout->shape.layers);
     add_vector(layout, layer, "norm 1 gain", width, 1);
     add_vector(layout, layer, "norm 1 bias", width, 0);
-    add_matrix(layout, layer, "qkv weight", width, 3 * width, spread);
+    add_matrix(layout, layer, "qkv weight", 3 * width, width, spread);
     add_vector(layout, layer, "qkv bias", 3 * width, 0);
     add_matrix(layout, layer, "project weight", width, width, spread * branch);
     add_vector(layout, layer, "project bias", width, 0);
     add_vector(layout, layer, "norm 2 gain", width, 1);
     add_vector(layout, layer, "norm 2 bias", width, 0);
-    add_matrix(layout, layer, "widen weight", width, 4 * width, spread);
+    add_matrix(layout, layer, "widen weight", 4 * width, width, spread);
     add_vector(layout, layer, "widen bias", 4 * width, 0);
-    add_matrix(layout, layer, "narrow weight", 4 * width, width, spread / 2 * branch);
+    add_matrix(layout, layer, "narrow weight", width, 4 * width, spread / 2 * branch);
     add_vector(layout, layer, "narrow bias", width, 0);
 }
 
@@ -76,7 +76,7 @@ void gpt_layout_init(struct gpt_layout *layout, const struct gpt_shape *shape)
         add_layer(layout, layer);
     add_vector(layout, -1, "final norm gain", shape->width, 1);
     add_vector(layout, -1, "final norm bias", shape->width, 0);
-    add_matrix(layout, -1, "head weight", shape->width, shape->vocabulary, spread);
+    add_matrix(layout, -1, "head weight", shape->vocabulary, shape->width, spread);
 }
 
 size_t gpt_layer_offset(const struct gpt_layout *layout, int layer, enum gpt_layer_tensor tensor)

@@ -2,6 +2,7 @@
 #include "bench/gpt/progress.h"
 
 #include <errno.h>
+#include <math.h>
 #include <string.h>
 
 /* Whether people read standard output. */
@@ -49,10 +50,13 @@ void gpt_show_open(struct gpt_show *show, const struct gpt_options *options,
 static void print_line(const struct gpt_progress *progress)
 {
     const struct gpt_progress p = *progress;
+    char error[32] = "unknown";
+    if (!isnan(p.traffic.rel_error))
+        snprintf(error, sizeof error, "%.3f", p.traffic.rel_error);
     printf("step %5d  train %.4f  val %.4f  %6.0f tokens/s  comm %4.1f %%  wire %7.1f MB  "
-           "ratio %5.2f  error %.3f\n",
+           "ratio %5.2f  error %s\n",
            p.step, p.train_loss, p.val_loss, p.tokens_per_s, 100 * p.comm_share,
-           p.traffic.wire_bytes * 1e-6, p.traffic.ratio, p.traffic.rel_error);
+           p.traffic.wire_bytes * 1e-6, p.traffic.ratio, error);
     fflush(stdout);
 }
 

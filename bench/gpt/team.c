@@ -79,10 +79,12 @@ struct gpt_traffic gpt_team_traffic(const struct gpt_team *team, size_t count, i
     double passed = steps - totals[COMPRESSED] / ranks;
     double passed_bytes = passed * 2.0 * (ranks - 1) * (double)count * sizeof(float);
     double raw = totals[RAW] + passed_bytes, wire = totals[WIRE] + passed_bytes;
+    /* Messages with error feedback are not sampled. */
+    double unsampled = totals[COMPRESSED] > 0 ? NAN : 0;
     return (struct gpt_traffic){
         .raw_bytes = raw,
         .wire_bytes = wire,
         .ratio = wire > 0 ? raw / wire : 1,
-        .rel_error = totals[ENERGY] > 0 ? sqrt(totals[LOST] / totals[ENERGY]) : 0,
+        .rel_error = totals[ENERGY] > 0 ? sqrt(totals[LOST] / totals[ENERGY]) : unsampled,
     };
 }

@@ -26,8 +26,9 @@ bool gpt_team_agrees(const struct gpt_team *team, const float *params, size_t co
 /* Totals over all ranks. */
 struct gpt_traffic {
     double raw_bytes, wire_bytes;
-    double ratio;     /* raw to wire; 1 where nothing was sent */
-    double rel_error; /* of what was encoded, sampled; 0 where nothing was */
+    double ratio; /* raw to wire; 1 where nothing was sent */
+    /* Of what was encoded, sampled; 0 where nothing was, NaN where none of it was sampled. */
+    double rel_error;
 };
 
 /* Of the first `steps` averages, of `count` gradients each. */
