@@ -1,7 +1,9 @@
-/* qcclCommInitMpi: a duplicate of the program's communicator, where its ranks run, and a communicator on top.
+/* qcclCommInitMpi: a duplicate of the program's communicator, where its ranks run, and a
+ * communicator on top.
  *
- * The duplicate takes none of the original's hints: they may allow MPI to deliver messages in another order than they
- * were sent.  What can fail on one rank alone, its memory, is agreed upon before anybody waits for anybody. */
+ * The duplicate takes none of the original's hints: they may allow MPI to deliver messages in
+ * another order than they were sent.  What can fail on one rank alone, its memory, is agreed upon
+ * before anybody waits for anybody. */
 #include "qccl/qccl_mpi.h"
 
 #include "base/log.h"
@@ -60,7 +62,8 @@ static qcclResult_t find_nodes(const struct mpi_mover *mover)
 {
     int count = 0, *nodes = mover->nodes;
     RETURN_IF_FAILED(find_lowest(mover->comm, mover->rank, nodes));
-    /* A node's lowest rank comes first, so its entry is final when the others of the node look there. */
+    /* A node's lowest rank comes first, so its entry is final when the others of the node look
+     * there. */
     for (int r = 0; r < mover->nranks; r++)
         nodes[r] = nodes[r] == r ? count++ : nodes[nodes[r]];
     return qcclSuccess;

@@ -1,9 +1,10 @@
 /* MPI's own collectives, for the calls that are not compressed.
  *
- * A call that fits MPI's ints is one call of MPI on the user's buffers and so gives exactly MPI's result.  A larger one is
- * done in slices, owner by owner, with MPI_Reduce and MPI_Bcast, which needs no memory.  Temporary memory is needed
- * in two rare cases only: for buffers that are not aligned to their elements, since MPI may assume that they are, and
- * for a reduce-scatter in place, where MPI's convention for the result's place differs from NCCL's. */
+ * A call that fits MPI's ints is one call of MPI on the user's buffers and so gives exactly MPI's
+ * result.  A larger one is done in slices, owner by owner, with MPI_Reduce and MPI_Bcast, which
+ * needs no memory.  Temporary memory is needed in two rare cases only: for buffers that are not
+ * aligned to their elements, since MPI may assume that they are, and for a reduce-scatter in
+ * place, where MPI's convention for the result's place differs from NCCL's. */
 #include "collectives/mpi_transport.h"
 
 #include <stdint.h>
@@ -77,7 +78,8 @@ static bool handles(qcclDataType_t type, qcclRedOp_t op)
         memcpy(bytes + i * sizeof value, &value, sizeof value); \
     }
 
-/* The sum divided by the number of ranks as NCCL does it: integers towards zero, floats times the reciprocal. */
+/* The sum divided by the number of ranks as NCCL does it: integers towards zero, floats times the
+ * reciprocal. */
 static void divide(void *values, size_t count, qcclDataType_t type, int nranks)
 {
     char *bytes = values;
@@ -116,8 +118,9 @@ static bool misaligned(const void *buffer, size_t element_bytes)
     return (uintptr_t)buffer % element_bytes != 0;
 }
 
-/* An aligned copy of a buffer; NULL when there is no memory.  The caller then passes its own buffer to MPI, which
- * is better than an error here: the other ranks are in the call already and would wait for ever. */
+/* An aligned copy of a buffer; NULL when there is no memory.  The caller then passes its own
+ * buffer to MPI, which is better than an error here: the other ranks are in the call already and
+ * would wait for ever. */
 static char *aligned_copy(const void *buffer, size_t count, size_t element_bytes)
 {
     char *copy = qccl_alloc(count, element_bytes);

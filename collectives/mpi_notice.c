@@ -1,10 +1,11 @@
 /* How a rank gives up, and how it leaves, over MPI.
  *
- * Freeing a communicator while a message for it is under way would let the message meet a later communicator.  So
- * qcclCommDestroy, which is local, sends the notice "I have left" and keeps the duplicate on a list; it
- * is freed once every rank has left: in a later call that makes or destroys a communicator, or at the start of
- * MPI_Finalize, through an attribute of MPI_COMM_SELF whose delete function runs there.  A duplicate that is broken may still
- * have messages under way, for ever; it is never freed. */
+ * Freeing a communicator while a message for it is under way would let the message meet a later
+ * communicator.  So qcclCommDestroy, which is local, sends the notice "I have left" and keeps the
+ * duplicate on a list; it is freed once every rank has left: in a later call that makes or
+ * destroys a communicator, or at the start of MPI_Finalize, through an attribute of MPI_COMM_SELF
+ * whose delete function runs there.  A duplicate that is broken may still have messages under way,
+ * for ever; it is never freed. */
 #include "collectives/mpi_transport.h"
 
 #include <pthread.h>
@@ -69,7 +70,8 @@ void qccl_mpi_abort(void *context)
         return;
     MPI_Query_thread(&level);
     bool owner = atomic_load(&mover->thread) == this_thread();
-    /* Another thread may be inside MPI just now: where MPI does not allow both, that one sends the notices. */
+    /* Another thread may be inside MPI just now: where MPI does not allow both, that one sends the
+     * notices. */
     if (owner || level == MPI_THREAD_MULTIPLE)
         qccl_mpi_tell(mover, owner && mover->broken ? mover->broken : qcclAborted);
 }
@@ -170,8 +172,8 @@ static bool all_over(void)
     return over;
 }
 
-/* Runs first of all in MPI_Finalize.  Communicators that were not destroyed are left here too, so that the other
- * ranks do not wait for them. */
+/* Runs first of all in MPI_Finalize.  Communicators that were not destroyed are left here too, so
+ * that the other ranks do not wait for them. */
 static int say_farewell(MPI_Comm self, int keyval, void *value, void *extra)
 {
     (void)self, (void)keyval, (void)value, (void)extra;

@@ -1,8 +1,10 @@
-/* Bytes between ranks over MPI: MPI_Isend and MPI_Irecv, and a wait that yields, looks for notices and gives up in time.
+/* Bytes between ranks over MPI: MPI_Isend and MPI_Irecv, and a wait that yields, looks for notices
+ * and gives up in time.
  *
- * The wait polls, since MPI has no wait with a time limit; it leaves the processor to others when nothing arrives,
- * because ranks may share cores.  Messages longer than an int are sent in pieces; the last piece is
- * always shorter than the limit, maybe empty, so that two ranks that disagree about a length always notice. */
+ * The wait polls, since MPI has no wait with a time limit; it leaves the processor to others when
+ * nothing arrives, because ranks may share cores.  Messages longer than an int are sent in pieces;
+ * the last piece is always shorter than the limit, maybe empty, so that two ranks that disagree
+ * about a length always notice. */
 #include "collectives/mpi_transport.h"
 
 #include <sched.h>
@@ -16,8 +18,9 @@
 
 enum { DATA_TAG = 1, FIRST_CAPACITY = 16 };
 
-/* A pass that finds nothing takes about 0.2 us.  Every CHECK_PASSES of them the clock and the notices are looked at
- * and the core is offered to others; after SLEEP_SECONDS without an arrival it is left for some microseconds. */
+/* A pass that finds nothing takes about 0.2 us.  Every CHECK_PASSES of them the clock and the
+ * notices are looked at and the core is offered to others; after SLEEP_SECONDS without an arrival
+ * it is left for some microseconds. */
 enum { CHECK_PASSES = 32 };
 static const double sleep_seconds = 0.02;
 /* What a rank sent before it left has arrived, or arrives within this time. */
@@ -131,7 +134,8 @@ static qcclResult_t mpi_irecv(void *context, void *buffer, size_t bytes, int pee
 
 /* ------------------------------------------------------------------ waiting */
 
-/* Whether the status of a message that was too long has its length: MPI leaves that open, and MPICH's is another number. */
+/* Whether the status of a message that was too long has its length: MPI leaves that open, and
+ * MPICH's is another number. */
 static bool tells_length(void)
 {
     char version[MPI_MAX_LIBRARY_VERSION_STRING] = "";
@@ -166,8 +170,9 @@ static qcclResult_t check_arrival(const struct mpi_piece *piece, const MPI_Statu
                      piece->message_bytes);
 }
 
-/* *done = whether request i has ended.  An error goes through the duplicate's handler, which returns it, in Open MPI; MPICH asks that of
- * MPI_COMM_WORLD, which is the program's: see docs/mpi.md. */
+/* *done = whether request i has ended.  An error goes through the duplicate's handler, which
+ * returns it, in Open MPI; MPICH asks that of MPI_COMM_WORLD, which is the program's: see
+ * docs/mpi.md. */
 static qcclResult_t test_one(struct mpi_mover *mover, int i, bool *done)
 {
     MPI_Status status;
@@ -192,7 +197,8 @@ static qcclResult_t test_all(struct mpi_mover *mover, bool *any)
     return qcclSuccess;
 }
 
-/* Fails for a pending message of a rank that has left long enough ago for everything it sent to be here. */
+/* Fails for a pending message of a rank that has left long enough ago for everything it sent to be
+ * here. */
 static qcclResult_t check_left(const struct mpi_mover *mover, double now, double since)
 {
     double from = since > mover->left_time ? since : mover->left_time;
@@ -225,7 +231,8 @@ static qcclResult_t fail_timeout(const struct mpi_mover *mover, double timeout)
     return qccl_fail(qcclRemoteError, "rank %s did not answer within %g seconds", list, timeout);
 }
 
-/* A look around while nothing arrives; *since: the time of the last arrival, or of the wait's start. */
+/* A look around while nothing arrives; *since: the time of the last arrival, or of the wait's
+ * start. */
 static qcclResult_t look_around(struct mpi_mover *mover, double *since, double timeout)
 {
     bool any;
@@ -246,7 +253,8 @@ static qcclResult_t look_around(struct mpi_mover *mover, double *since, double t
     return qcclSuccess;
 }
 
-/* All have to arrive, so it is enough to test the first that has not: every test moves all of them. */
+/* All have to arrive, so it is enough to test the first that has not: every test moves all of
+ * them. */
 static qcclResult_t mpi_wait(void *context, double timeout)
 {
     struct mpi_mover *mover = context;

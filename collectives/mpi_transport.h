@@ -1,9 +1,11 @@
-/* The MPI mover: one rank's end of a duplicated communicator, its requests under way, and its notices.
+/* The MPI mover: one rank's end of a duplicated communicator, its requests under way, and its
+ * notices.
  *
- * Data travels under one tag, in the order of the calls.  A notice is one integer under a second tag, sent at
- * most once by every rank to every other: qcclSuccess, "I have destroyed my communicator", or the result
- * code for which the rank gave up.  A wait that makes no progress looks for notices now and then, so a rank that
- * fails ends the waits of the others.  The duplicate is freed when all have left (collectives/mpi_notice.c). */
+ * Data travels under one tag, in the order of the calls.  A notice is one integer under a second
+ * tag, sent at most once by every rank to every other: qcclSuccess, "I have destroyed my
+ * communicator", or the result code for which the rank gave up.  A wait that makes no progress
+ * looks for notices now and then, so a rank that fails ends the waits of the others.  The
+ * duplicate is freed when all have left (collectives/mpi_notice.c). */
 #ifndef QCCL_COLLECTIVES_MPI_TRANSPORT_H
 #define QCCL_COLLECTIVES_MPI_TRANSPORT_H
 
@@ -44,8 +46,8 @@ struct mpi_mover {
     struct mpi_mover *next; /* in the list of all movers of the process */
 };
 
-/* Makes the mover of a communicator that is this library's own.  Local: the ranks agree that all have one before any
- * opens it; until then it can be freed, and the caller owns comm. */
+/* Makes the mover of a communicator that is this library's own.  Local: the ranks agree that all
+ * have one before any opens it; until then it can be freed, and the caller owns comm. */
 qcclResult_t qccl_mpi_mover_create(struct mpi_mover **mover, MPI_Comm comm);
 void qccl_mpi_mover_free(struct mpi_mover *mover);
 
@@ -55,14 +57,17 @@ struct transport qccl_mpi_transport(struct mpi_mover *mover);
 /* MPI's own collectives on the mover's communicator. */
 extern const struct native_collectives qccl_mpi_native;
 
-/* Whether the mover can be used: fails when it is broken, when this rank aborted it, or another gave up. */
+/* Whether the mover can be used: fails when it is broken, when this rank aborted it, or another
+ * gave up. */
 qcclResult_t qccl_mpi_ready(struct mpi_mover *mover);
 
-/* Keeps code and the last error's sentence as what broke the mover, tells the others, and returns code. */
+/* Keeps code and the last error's sentence as what broke the mover, tells the others, and returns
+ * code. */
 qcclResult_t qccl_mpi_break(struct mpi_mover *mover, qcclResult_t code);
 
-/* Ends what is under way after an error: receives are cancelled, and what has begun is given a moment to end.  A
- * transfer that is stuck in the middle cannot be stopped in MPI; its request is let go. */
+/* Ends what is under way after an error: receives are cancelled, and what has begun is given a
+ * moment to end.  A transfer that is stuck in the middle cannot be stopped in MPI; its request is
+ * let go. */
 void qccl_mpi_abandon(struct mpi_mover *mover);
 
 /* qcclSystemError with MPI's sentence unless error is MPI_SUCCESS. */
@@ -78,12 +83,14 @@ void qccl_mpi_close(void *context);
 
 /* Makes MPI_Finalize call this library first. */
 qcclResult_t qccl_mpi_watch_finalize(void);
-/* Puts a mover on the list of the process; from now on it owns its communicator and ends with qccl_mpi_close. */
+/* Puts a mover on the list of the process; from now on it owns its communicator and ends with
+ * qccl_mpi_close. */
 void qccl_mpi_open(struct mpi_mover *mover);
 /* Frees what closed movers hold, of those that all ranks have left. */
 void qccl_mpi_reap(void);
 
-/* The most bytes of one MPI message, and the most elements of one MPI collective: both are ints in MPI. */
+/* The most bytes of one MPI message, and the most elements of one MPI collective: both are ints in
+ * MPI. */
 size_t qccl_mpi_limit(void);
 /* Sets it; 0: the default.  For tests, which want the split of huge messages without the memory. */
 void qccl_mpi_set_limit(size_t limit);

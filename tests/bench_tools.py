@@ -238,6 +238,10 @@ def test_perf_shows_calls_that_are_passed_through_as_such_and_exact():
         assert row["wire_bytes"] == row["bytes"] * 3 // 2, row
     all_rows = rows("qccl-perf", "allreduce", "--policy", "none", "-b", "4K", "-n", 1, "-w", 0, "-d", "all", "-o", "all")
     assert len(all_rows) == 10 * 5 and all(r["wrong"] == 0 for r in all_rows), all_rows
+    # So many ranks that sums of small integers wrap in 8 bits before they are averaged.
+    for kind in ("int8", "uint8"):
+        (row,) = rows("qccl-perf", "allreduce", "-b", "4K", "-n", 1, "-w", 0, "-d", kind, "-o", "avg", "--ranks", 24)
+        assert row["wrong"] == 0, row
 
 
 def test_perf_counts_sizes_and_bandwidth_as_nccl_tests_does():
@@ -253,6 +257,14 @@ def test_perf_works_in_place_with_one_rank_and_with_more_ranks_than_values():
             (row,) = rows("qccl-perf", coll, "--policy", "int4; min=0", "-b", size, "-n", 2, "-w", 1, "--in-place",
                           "--ranks", ranks, "-p", 0)
             assert row["wrong"] == 0 and row["in_place"], row
+
+
+def test_perf_moves_messages_of_several_chunks_between_uneven_nodes():
+    for coll in ("allreduce", "reducescatter"):
+        for nodes in ("0,1,1", "0,0,0,0,1"):
+            for row in rows("qccl-perf", coll, "--policy", "int4 intra=int8", "-b", "4M", "-e", "6M", "-i", "2M",
+                            "-n", 1, "-w", 0, "--nodes", nodes, "--ranks", nodes.count(",") + 1):
+                assert row["wrong"] == 0 and row["same_bits"], row
 
 
 def test_perf_repeats_its_error_from_a_seed():
@@ -271,6 +283,8 @@ def test_perf_takes_values_from_raw_and_npy_files():
                       "--input", ones, twos, halves)
         exact = 3.5
         assert row["wrong"] == 0 and row["rel_error"] <= 2 * exact / 127 / exact, row
+        (row,) = rows("qccl-perf", "allreduce", "-n", 1, "-w", 0, "-d", "half", "--input", ones)
+        assert row["count"] == 1000 and row["bytes"] == 2000, row
         done = run("qccl-perf", "allreduce", "-b", "4K", "--input", os.path.join(folder.path, "missing.f32"))
         assert done.returncode == 1 and "missing.f32: No such file" in done.stderr, done.shown
         odd = folder.write("odd.f32", b"12345")

@@ -1,6 +1,8 @@
-/* qcclEncode, qcclDecode, qcclDecodeSum, qcclDecodeSumEncode: what they share, bounds from the step size, any address, any count.
+/* qcclEncode, qcclDecode, qcclDecodeSum, qcclDecodeSumEncode: what they share, bounds from the step
+ * size, any address, any count.
  *
- * That the values are the specified ones is golden_values.c's affair, that all kernel rows agree is kernels.c's. */
+ * That the values are the specified ones is golden_values.c's affair, that all kernel rows agree is
+ * kernels.c's. */
 #include <criterion/criterion.h>
 
 #include <math.h>
@@ -12,10 +14,22 @@
 #include "tests/inputs.h"
 
 static const char *const codecs[] = {
-    "none",          "bf16",          "bf16:round=stochastic",       "int8",
-    "int8:group=32", "int4",          "int4:hadamard=32",            "int4:group=2048,hadamard=128",
-    "int4:group=96", "int2:group=64", "int2:round=nearest",          "sr1",
-    "sr1:group=160", "sign1",         "sign1:group=256,hadamard=64", "int4:round=nearest",
+    "none",
+    "bf16",
+    "bf16:round=stochastic",
+    "int8",
+    "int8:group=32",
+    "int4",
+    "int4:hadamard=32",
+    "int4:group=2048,hadamard=128",
+    "int4:group=96",
+    "int2:group=64",
+    "int2:round=nearest",
+    "sr1",
+    "sr1:group=160",
+    "sign1",
+    "sign1:group=256,hadamard=64",
+    "int4:round=nearest",
 };
 enum { CODECS = sizeof codecs / sizeof *codecs };
 static const size_t counts[] = {0, 1, 15, 16, 17, 127, 128, 129, 1000, 2048, 4097, 9000};
@@ -41,8 +55,8 @@ static void *encoded(const qcclCodec_t *codec, const qcclPosition_t *position, c
 {
     cr_assert_eq(qcclEncodedBytes(codec, count, bytes), qcclSuccess);
     void *message = memory_of(*bytes);
-    cr_assert_eq(qcclEncode(codec, position, values, type, count, residual, message, *bytes), qcclSuccess,
-                 "%s", qcclGetLastError());
+    cr_assert_eq(qcclEncode(codec, position, values, type, count, residual, message, *bytes),
+                 qcclSuccess, "%s", qcclGetLastError());
     return message;
 }
 
@@ -55,8 +69,9 @@ static float *filled(size_t count, enum pattern pattern, uint64_t seed)
 
 /* ------------------------------------------------------------------ bounds */
 
-/* How far one value of a group may be from its decoded one: a step when rounded stochastically, half when to nearest, and the
- * roundings of the fixed-point product, of at most one unit of the 16-bit fraction. */
+/* How far one value of a group may be from its decoded one: a step when rounded stochastically,
+ * half when to nearest, and the roundings of the reciprocal, the product and its conversion, of two
+ * units of the 16-bit fraction at most. */
 static double step_bound(const qcclCodec_t *codec, float max)
 {
     int levels = codec->format == qcclFormatInt8 ? 127 : codec->format == qcclFormatInt4 ? 7 : 1;
@@ -79,8 +94,8 @@ static void check_bound(const qcclCodec_t *codec, const char *text, enum pattern
             max = fmaxf(max, fabsf(x[i]));
         double bound = max < 0x1p-100f ? (double)max : step_bound(codec, max);
         for (size_t i = group; i < end; i++)
-            cr_assert_leq(fabs((double)x[i] - (double)y[i]), bound, "%s, %s: %a became %a at %zu", text,
-                          input_name(pattern), (double)x[i], (double)y[i], i);
+            cr_assert_leq(fabs((double)x[i] - (double)y[i]), bound, "%s, %s: %a became %a at %zu",
+                          text, input_name(pattern), (double)x[i], (double)y[i], i);
     }
     free(message);
     free(x);
@@ -89,11 +104,15 @@ static void check_bound(const qcclCodec_t *codec, const char *text, enum pattern
 
 Test(codec_calls, no_value_moves_by_more_than_its_step)
 {
-    static const char *const texts[] = {"int8",          "int4",     "int2:group=64",
-                                        "int4:group=96", "int4:round=nearest", "int8:group=32,round=nearest"};
-    static const enum pattern patterns[] = {INPUT_NORMAL,   INPUT_SPIKE,  INPUT_NEGATIVE, INPUT_EQUAL,
-                                            INPUT_DENORMAL, INPUT_TINY,   INPUT_BLOCKS,   INPUT_LEVELS,
-                                            INPUT_WIDE};
+    static const char *const texts[] = {"int8",
+                                        "int4",
+                                        "int2:group=64",
+                                        "int4:group=96",
+                                        "int4:round=nearest",
+                                        "int8:group=32,round=nearest"};
+    static const enum pattern patterns[] = {INPUT_NORMAL, INPUT_SPIKE,    INPUT_NEGATIVE,
+                                            INPUT_EQUAL,  INPUT_DENORMAL, INPUT_TINY,
+                                            INPUT_BLOCKS, INPUT_LEVELS,   INPUT_WIDE};
     for (size_t t = 0; t < sizeof texts / sizeof *texts; t++)
         for (size_t p = 0; p < sizeof patterns / sizeof *patterns; p++) {
             qcclCodec_t codec = codec_of(texts[t]);
@@ -157,8 +176,8 @@ Test(codec_calls, a_nan_or_an_infinity_poisons_its_group_alone_and_arrives_as_th
             cr_assert_eq(qcclDecode(message, bytes, y, qcclFloat32, COUNT, 0), qcclSuccess);
             for (size_t i = 0; i < COUNT; i++) {
                 bool same_group = i / group == at / group;
-                cr_assert_eq(same_group, isnan(y[i]) != 0, "%s, %08x: element %zu is %a", codecs[c], bad[b],
-                             i, (double)y[i]);
+                cr_assert_eq(same_group, isnan(y[i]) != 0, "%s, %08x: element %zu is %a", codecs[c],
+                             bad[b], i, (double)y[i]);
                 cr_assert(!same_group || qccl_float_bits(y[i]) == 0x7fc00000);
             }
             free(message);
@@ -174,7 +193,8 @@ static void check_type(const char *text, qcclDataType_t type, size_t count)
     size_t width = qcclTypeBytes(type), bytes, again;
     qcclPosition_t position = {.seed = 11, .segment = 3};
     float *wide = memory_of(count * sizeof *wide), *decoded = memory_of(count * sizeof *decoded);
-    char *typed = memory_of(count * width), *odd = memory_of(count * width + 8), *out = memory_of(count * width);
+    char *typed = memory_of(count * width), *odd = memory_of(count * width + 8),
+         *out = memory_of(count * width);
     input_fill(typed, count, type, INPUT_SPECIAL, 4, 0);
     for (size_t i = 0; i < count; i++) {
         uint16_t h;
@@ -189,15 +209,16 @@ static void check_type(const char *text, qcclDataType_t type, size_t count)
     for (size_t off = 0; off < 4; off++) {
         memcpy(odd + off, typed, count * width);
         void *message = encoded(&codec, &position, odd + off, type, count, NULL, &again);
-        cr_assert(again == bytes && memcmp(message, expected, bytes) == 0, "%s, type %d, %zu values, address + %zu",
-                  text, (int)type, count, off);
+        cr_assert(again == bytes && memcmp(message, expected, bytes) == 0,
+                  "%s, type %d, %zu values, address + %zu", text, (int)type, count, off);
         cr_assert_eq(qcclDecode(message, bytes, odd + off, type, count, 0), qcclSuccess);
         for (size_t i = 0; i < count; i++) {
-            uint16_t h = type == qcclFloat16 ? qccl_fp16_nearest(decoded[i]) : qccl_bf16_nearest(decoded[i]);
+            uint16_t h =
+                type == qcclFloat16 ? qccl_fp16_nearest(decoded[i]) : qccl_bf16_nearest(decoded[i]);
             memcpy(out + i * width, type == qcclFloat32 ? (void *)&decoded[i] : (void *)&h, width);
         }
-        cr_assert_eq(memcmp(out, odd + off, count * width), 0, "%s, type %d, %zu values, address + %zu", text,
-                     (int)type, count, off);
+        cr_assert_eq(memcmp(out, odd + off, count * width), 0,
+                     "%s, type %d, %zu values, address + %zu", text, (int)type, count, off);
         free(message);
     }
     free(expected);
@@ -259,8 +280,10 @@ static void open_parts(struct parts *parts, const qcclCodec_t *codec, size_t cou
     for (int p = 0; p < PARTS; p++) {
         float *x = filled(count, p == 3 ? INPUT_SPECIAL : INPUT_NORMAL, 20 + (uint64_t)p);
         qcclPosition_t position = {.seed = 8, .rank = (uint32_t)p};
-        parts->message[p] = encoded(codec, &position, x, qcclFloat32, count, NULL, &parts->bytes[p]);
-        cr_assert_eq(qcclDecode(parts->message[p], parts->bytes[p], x, qcclFloat32, count, 0), qcclSuccess);
+        parts->message[p] =
+            encoded(codec, &position, x, qcclFloat32, count, NULL, &parts->bytes[p]);
+        cr_assert_eq(qcclDecode(parts->message[p], parts->bytes[p], x, qcclFloat32, count, 0),
+                     qcclSuccess);
         parts->decoded[p] = x;
     }
 }
@@ -287,22 +310,26 @@ static void check_sum(const char *text, size_t count, float weight)
     struct parts parts;
     float *sum = memory_of(count * sizeof *sum);
     open_parts(&parts, &codec, count);
-    cr_assert_eq(qcclDecodeSum((const void *const *)parts.message, parts.bytes, PARTS, weight, sum, qcclFloat32,
-                               count),
+    cr_assert_eq(qcclDecodeSum((const void *const *)parts.message, parts.bytes, PARTS, weight, sum,
+                               qcclFloat32, count),
                  qcclSuccess, "%s", qcclGetLastError());
     for (size_t i = 0; i < count && !codec.hadamard; i++) {
         float expected = sum_in_order(&parts, i, weight);
-        cr_assert_eq(qccl_float_bits(sum[i]), qccl_float_bits(expected), "%s, %zu of %zu: %a instead of %a", text,
-                     i, count, (double)sum[i], (double)expected);
+        cr_assert_eq(qccl_float_bits(sum[i]), qccl_float_bits(expected),
+                     "%s, %zu of %zu: %a instead of %a", text, i, count, (double)sum[i],
+                     (double)expected);
     }
     qcclPosition_t position = {.seed = 4, .stage = 1};
     size_t bytes;
-    void *expected = encoded(&codec, &position, sum, qcclFloat32, count, NULL, &bytes), *fused = memory_of(bytes);
-    cr_assert_eq(qcclDecodeSumEncode((const void *const *)parts.message, parts.bytes, PARTS, weight, &codec,
-                                     &position, count, fused, bytes),
+    void *expected = encoded(&codec, &position, sum, qcclFloat32, count, NULL, &bytes),
+         *fused = memory_of(bytes);
+    cr_assert_eq(qcclDecodeSumEncode((const void *const *)parts.message, parts.bytes, PARTS, weight,
+                                     &codec, &position, count, fused, bytes),
                  qcclSuccess, "%s", qcclGetLastError());
-    cr_assert(codec.hadamard || memcmp(fused, expected, bytes) == 0, "%s, %zu values: fused differs", text, count);
-    cr_assert_eq(qcclDecode(fused, bytes, sum, qcclFloat32, count, 0), qcclSuccess, "%s", qcclGetLastError());
+    cr_assert(codec.hadamard || memcmp(fused, expected, bytes) == 0,
+              "%s, %zu values: fused differs", text, count);
+    cr_assert_eq(qcclDecode(fused, bytes, sum, qcclFloat32, count, 0), qcclSuccess, "%s",
+                 qcclGetLastError());
     free(expected);
     free(fused);
     free(sum);
@@ -360,7 +387,8 @@ static struct codec_arguments fine_arguments(void)
 
 static qcclResult_t encode_with(struct codec_arguments *a)
 {
-    return qcclEncode(&a->codec, &a->position, a->values, qcclFloat32, 256, NULL, a->message, a->bytes);
+    return qcclEncode(&a->codec, &a->position, a->values, qcclFloat32, 256, NULL, a->message,
+                      a->bytes);
 }
 
 Test(codec_calls, wrong_arguments_are_refused_with_their_numbers)
@@ -385,18 +413,23 @@ Test(codec_calls, wrong_arguments_are_refused_with_their_numbers)
     cr_expect_eq(encode_with(&a), qcclInvalidArgument);
     cr_expect(strstr(qcclGetLastError(), "capacity is"), "%s", qcclGetLastError());
     a = fine_arguments();
-    cr_expect_eq(qcclEncode(&a.codec, &a.position, a.values, qcclInt32, 256, NULL, a.message, a.bytes),
-                 qcclInvalidArgument);
-    cr_expect_eq(qcclEncode(&a.codec, &a.position, NULL, qcclFloat32, 256, NULL, a.message, a.bytes),
-                 qcclInvalidArgument);
-    cr_expect_eq(qcclEncode(&a.codec, &a.position, a.values, qcclFloat32, 256, NULL, a.message + 4, 512),
-                 qcclInvalidArgument);
-    cr_expect_eq(qcclEncode(NULL, &a.position, a.values, qcclFloat32, 256, NULL, a.message, a.bytes),
-                 qcclInvalidArgument);
+    cr_expect_eq(
+        qcclEncode(&a.codec, &a.position, a.values, qcclInt32, 256, NULL, a.message, a.bytes),
+        qcclInvalidArgument);
+    cr_expect_eq(
+        qcclEncode(&a.codec, &a.position, NULL, qcclFloat32, 256, NULL, a.message, a.bytes),
+        qcclInvalidArgument);
+    cr_expect_eq(
+        qcclEncode(&a.codec, &a.position, a.values, qcclFloat32, 256, NULL, a.message + 4, 512),
+        qcclInvalidArgument);
+    cr_expect_eq(
+        qcclEncode(NULL, &a.position, a.values, qcclFloat32, 256, NULL, a.message, a.bytes),
+        qcclInvalidArgument);
     cr_expect_eq(qcclEncode(&a.codec, NULL, a.values, qcclFloat32, 256, NULL, a.message, a.bytes),
                  qcclInvalidArgument);
     cr_expect_eq(qcclDecode(NULL, a.bytes, a.values, qcclFloat32, 256, 0), qcclInvalidArgument);
-    cr_expect_eq(qcclDecode(a.message + 4, a.bytes, a.values, qcclFloat32, 256, 0), qcclInvalidArgument);
+    cr_expect_eq(qcclDecode(a.message + 4, a.bytes, a.values, qcclFloat32, 256, 0),
+                 qcclInvalidArgument);
 }
 
 Test(codec_calls, a_sum_needs_messages_of_one_codec_and_count)
@@ -408,17 +441,21 @@ Test(codec_calls, a_sum_needs_messages_of_one_codec_and_count)
     cr_assert_eq(encode_with(&a), qcclSuccess);
     cr_assert_eq(encode_with(&b), qcclSuccess);
     cr_expect_eq(qcclDecodeSum(messages, bytes, 2, 1.0f, out, qcclFloat32, 256), qcclSuccess);
-    cr_expect_eq(qcclDecodeSum(messages, bytes, 0, 1.0f, out, qcclFloat32, 256), qcclInvalidArgument);
-    cr_expect_eq(qcclDecodeSum(messages, bytes, 2, 1.0f, out, qcclFloat32, 255), qcclCorruptMessage);
+    cr_expect_eq(qcclDecodeSum(messages, bytes, 0, 1.0f, out, qcclFloat32, 256),
+                 qcclInvalidArgument);
+    cr_expect_eq(qcclDecodeSum(messages, bytes, 2, 1.0f, out, qcclFloat32, 255),
+                 qcclCorruptMessage);
     b.codec.group = 64;
     cr_assert_eq(qcclEncodedBytes(&b.codec, 256, &b.bytes), qcclSuccess);
     bytes[1] = b.bytes;
     cr_assert_eq(encode_with(&b), qcclSuccess);
-    cr_expect_eq(qcclDecodeSum(messages, bytes, 2, 1.0f, out, qcclFloat32, 256), qcclInvalidArgument);
+    cr_expect_eq(qcclDecodeSum(messages, bytes, 2, 1.0f, out, qcclFloat32, 256),
+                 qcclInvalidArgument);
     cr_expect(strstr(qcclGetLastError(), "message 1"), "%s", qcclGetLastError());
     b.message[70] ^= 1;
     b.message[20] ^= 1;
-    cr_expect_eq(qcclDecodeSum(messages, bytes, 2, 1.0f, out, qcclFloat32, 256), qcclCorruptMessage);
+    cr_expect_eq(qcclDecodeSum(messages, bytes, 2, 1.0f, out, qcclFloat32, 256),
+                 qcclCorruptMessage);
 }
 
 Test(codec_calls, a_result_code_has_a_sentence_and_the_version_is_the_headers)
@@ -429,7 +466,8 @@ Test(codec_calls, a_result_code_has_a_sentence_and_the_version_is_the_headers)
     cr_expect_eq(qcclGetVersion(NULL), qcclInvalidArgument);
     for (int code = 0; code < 64; code++)
         cr_expect_gt(strlen(qcclGetErrorString((qcclResult_t)code)), 5);
-    cr_expect_str_eq(qcclGetErrorString(qcclMismatch), "ranks disagree about a call or a configuration");
+    cr_expect_str_eq(qcclGetErrorString(qcclMismatch),
+                     "ranks disagree about a call or a configuration");
     cr_expect_eq(qcclTypeBytes(qcclFloat64), 8);
     cr_expect_eq(qcclTypeBytes(qcclBfloat16), 2);
     cr_expect_eq(qcclTypeBytes((qcclDataType_t)10), 0);

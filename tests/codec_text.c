@@ -1,4 +1,5 @@
-/* Codecs as text: what is accepted prints back the same, and every refusal names the position and what was expected there. */
+/* Codecs as text: what is accepted prints back the same, and every refusal names the position and
+ * what was expected there. */
 #include <criterion/criterion.h>
 
 #include <stdio.h>
@@ -88,7 +89,8 @@ Test(codec_text, what_parses_prints_back_in_canonical_form)
         cr_assert_eq(qcclCodecPrint(&codec, text, sizeof text), qcclSuccess);
         cr_expect_str_eq(text, good[i].canonical);
         cr_assert_eq(qcclCodecParse(text, &again), qcclSuccess);
-        cr_expect_eq(memcmp(&codec, &again, sizeof codec), 0, "%s changed on its way", good[i].text);
+        cr_expect_eq(memcmp(&codec, &again, sizeof codec), 0, "%s changed on its way",
+                     good[i].text);
     }
 }
 
@@ -103,9 +105,11 @@ Test(codec_text, every_error_names_the_position_and_what_was_expected)
         snprintf(position, sizeof position, "position %d:", bad[i].position);
         cr_expect(strstr(qcclGetLastError(), position), "\"%s\" should fail at %s but says: %s",
                   bad[i].text, position, qcclGetLastError());
-        cr_expect(strstr(qcclGetLastError(), bad[i].expected), "\"%s\" should name \"%s\" but says: %s",
-                  bad[i].text, bad[i].expected, qcclGetLastError());
-        cr_expect_eq(memcmp(&codec, &before, sizeof codec), 0, "%s: the codec was written", bad[i].text);
+        cr_expect(strstr(qcclGetLastError(), bad[i].expected),
+                  "\"%s\" should name \"%s\" but says: %s", bad[i].text, bad[i].expected,
+                  qcclGetLastError());
+        cr_expect_eq(memcmp(&codec, &before, sizeof codec), 0, "%s: the codec was written",
+                     bad[i].text);
     }
 }
 
@@ -156,8 +160,10 @@ Test(codec_text, a_codec_made_by_hand_is_checked_like_a_parsed_one)
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         char text[QCCL_CODEC_MAX];
         size_t bytes = 77;
-        cr_expect_eq(qcclCodecPrint(&wrong[i], text, sizeof text), qcclInvalidArgument, "codec %zu", i);
-        cr_expect_eq(qcclEncodedBytes(&wrong[i], 1000, &bytes), qcclInvalidArgument, "codec %zu", i);
+        cr_expect_eq(qcclCodecPrint(&wrong[i], text, sizeof text), qcclInvalidArgument, "codec %zu",
+                     i);
+        cr_expect_eq(qcclEncodedBytes(&wrong[i], 1000, &bytes), qcclInvalidArgument, "codec %zu",
+                     i);
         cr_expect_eq(bytes, 77);
         cr_expect_gt(strlen(qcclGetLastError()), 10);
     }

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Counts what meson's test runs say: one line "PASSED FAILED SKIPPED" over all logs named on the command line.
 
-A log is the path without its ending: PATH.junit.xml holds the checks of TAP programs one by one, PATH.json the verdict on each program.
+A log is the path without its ending: PATH.junit.xml holds the checks of TAP programs one by one, PATH.json the
+verdict on each program.
 A program that failed although none of its checks did (a crash, a time-out, a leak at its end) counts as one failure.
 A log that is not there counts as one failure.  With --names the failures are listed first.
 """

@@ -64,7 +64,8 @@ void golden_describe(const void *bytes, size_t count, char text[GOLDEN_RESULT_BY
 {
     const unsigned char *b = bytes;
     if (count > 32) {
-        snprintf(text, GOLDEN_RESULT_BYTES, "fnv:%016llx", (unsigned long long)input_fnv(bytes, count));
+        snprintf(text, GOLDEN_RESULT_BYTES, "fnv:%016llx",
+                 (unsigned long long)input_fnv(bytes, count));
         return;
     }
     int used = snprintf(text, GOLDEN_RESULT_BYTES, "hex:");

@@ -1,4 +1,5 @@
-/* Lines of the golden files (tests/golden/make.py describes the columns), and results in the form in which they are written there. */
+/* Lines of the golden files (tests/golden/make.py describes the columns), and results in the form
+ * in which they are written there. */
 #ifndef QCCL_TESTS_GOLDEN_H
 #define QCCL_TESTS_GOLDEN_H
 

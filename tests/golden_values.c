@@ -1,7 +1,8 @@
-/* What the oracle computed, to the bit: every codec and every collective, 1 to 8 ranks, node layouts, element types, special inputs.
+/* What the oracle computed, to the bit: every codec and every collective, 1 to 8 ranks, node
+ * layouts, element types, special inputs.
  *
- * The cases lie in tests/golden/.  Every collective runs twice, with the usual chunk and with the smallest one, and every
- * third time in place: neither may change a bit. */
+ * The cases lie in tests/golden/.  Every collective runs twice, with the usual chunk and with the
+ * smallest one, and every third time in place: neither may change a bit. */
 #include <criterion/criterion.h>
 
 #include <stdlib.h>

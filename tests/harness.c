@@ -191,7 +191,8 @@ qcclResult_t trial_call(struct trial *t, struct team *team, int rank)
     case qcclCollAllReduce:
         return qcclAllReduce(t->send[rank], t->recv[rank], c->count, c->type, c->op, comm, NULL);
     case qcclCollReduceScatter:
-        return qcclReduceScatter(t->send[rank], t->recv[rank], c->count, c->type, c->op, comm, NULL);
+        return qcclReduceScatter(t->send[rank], t->recv[rank], c->count, c->type, c->op, comm,
+                                 NULL);
     case qcclCollAllGather:
         return qcclAllGather(t->send[rank], t->recv[rank], c->count, c->type, comm, NULL);
     default:
@@ -277,17 +278,18 @@ void *trial_result(const struct trial *t, size_t *bytes)
     return whole;
 }
 
-/* ------------------------------------------------------------------ one call from setup to result */
+/* ------------------------------------------------------------------ one call from setup to result
+ */
 
 static qcclResult_t set_sequence(struct team *team, int rank, void *sequence)
 {
     return qcclCommSetSequence(team->comm[rank], *(uint32_t *)sequence);
 }
 
-static void *run_on_team(struct team *team, struct trial *t, uint32_t sequence, size_t *bytes,
-                         char *message, size_t message_bytes)
+static void *trial_outcome(struct team *team, struct trial *t, size_t *bytes, char *message,
+                           size_t message_bytes)
 {
-    if (!team_run(team, set_sequence, &sequence) || !trial_run(t, team)) {
+    if (!trial_run(t, team)) {
         snprintf(message, message_bytes, "%s", team_report(team));
         return NULL;
     }
@@ -302,11 +304,26 @@ static void *run_on_team(struct team *team, struct trial *t, uint32_t sequence, 
     return trial_result(t, bytes);
 }
 
+void *team_call(struct team *team, const struct call *call, uint32_t sequence, size_t *bytes,
+                char *message, size_t message_bytes)
+{
+    struct trial trial = {.nranks = 0};
+    void *result = NULL;
+    message[0] = 0;
+    if (!team_run(team, set_sequence, &sequence))
+        snprintf(message, message_bytes, "%s", team_report(team));
+    else if (!trial_open(&trial, team->nranks, call))
+        snprintf(message, message_bytes, "no memory for the buffers");
+    else
+        result = trial_outcome(team, &trial, bytes, message, message_bytes);
+    trial_close(&trial);
+    return result;
+}
+
 void *run_once(const struct setup *setup, const struct call *call, size_t *bytes, char *message,
                size_t message_bytes)
 {
     struct team team;
-    struct trial trial;
     qcclConfig_t config = QCCL_CONFIG_INITIALIZER;
     config.policy = setup->policy;
     config.nodes = setup->nodes;
@@ -316,12 +333,7 @@ void *run_once(const struct setup *setup, const struct call *call, size_t *bytes
         snprintf(message, message_bytes, "%s", team.sentence[0]);
         return NULL;
     }
-    void *result = NULL;
-    if (trial_open(&trial, setup->nranks, call))
-        result = run_on_team(&team, &trial, setup->sequence, bytes, message, message_bytes);
-    else
-        snprintf(message, message_bytes, "no memory for the buffers");
-    trial_close(&trial);
+    void *result = team_call(&team, call, setup->sequence, bytes, message, message_bytes);
     team_close(&team);
     return result;
 }

@@ -6,9 +6,9 @@
 #include "base/half.h"
 
 static const char *const names[INPUT_PATTERNS] = {
-    [INPUT_NORMAL] = "normal",     [INPUT_WIDE] = "wide",   [INPUT_SPIKE] = "spike",
-    [INPUT_NEGATIVE] = "negative", [INPUT_EQUAL] = "equal", [INPUT_DENORMAL] = "denormal",
-    [INPUT_TINY] = "tiny",         [INPUT_HUGE] = "huge",   [INPUT_SPECIAL] = "special",
+    [INPUT_NORMAL] = "normal",     [INPUT_WIDE] = "wide",     [INPUT_SPIKE] = "spike",
+    [INPUT_NEGATIVE] = "negative", [INPUT_EQUAL] = "equal",   [INPUT_DENORMAL] = "denormal",
+    [INPUT_TINY] = "tiny",         [INPUT_HUGE] = "huge",     [INPUT_SPECIAL] = "special",
     [INPUT_BLOCKS] = "blocks",     [INPUT_LEVELS] = "levels",
 };
 
@@ -28,7 +28,8 @@ uint64_t input_hash(uint64_t seed, int rank, size_t i)
 /* Four 16-bit numbers added and centred: a bell shape. */
 static float bell(uint64_t h)
 {
-    int sum = (int)(h & 0xffff) + (int)(h >> 16 & 0xffff) + (int)(h >> 32 & 0xffff) + (int)(h >> 48);
+    int sum =
+        (int)(h & 0xffff) + (int)(h >> 16 & 0xffff) + (int)(h >> 32 & 0xffff) + (int)(h >> 48);
     return (float)(sum - 131070);
 }
 
@@ -83,11 +84,9 @@ enum pattern input_named(const char *name)
     return (enum pattern)p;
 }
 
-void input_store(void *buffer, size_t i, qcclDataType_t type, enum pattern pattern, uint64_t seed,
-                 int rank)
+void input_store(void *at, qcclDataType_t type, enum pattern pattern, uint64_t seed, int rank,
+                 size_t i)
 {
-    size_t bytes = qcclTypeBytes(type);
-    char *at = (char *)buffer + i * bytes;
     float x = input_value(pattern, seed, rank, i);
     double d = x;
     uint16_t h;
@@ -105,15 +104,16 @@ void input_store(void *buffer, size_t i, qcclDataType_t type, enum pattern patte
         memcpy(at, &h, sizeof h);
         break;
     default:
-        memcpy(at, &integer, bytes);
+        memcpy(at, &integer, qcclTypeBytes(type));
     }
 }
 
-void input_fill(void *buffer, size_t count, qcclDataType_t type, enum pattern pattern, uint64_t seed,
-                int rank)
+void input_fill(void *buffer, size_t count, qcclDataType_t type, enum pattern pattern,
+                uint64_t seed, int rank)
 {
-    for (size_t i = 0; i < count; i++)
-        input_store(buffer, i, type, pattern, seed, rank);
+    char *at = buffer;
+    for (size_t i = 0; i < count; i++, at += qcclTypeBytes(type))
+        input_store(at, type, pattern, seed, rank, i);
 }
 
 uint64_t input_fnv(const void *bytes, size_t count)

@@ -1,7 +1,8 @@
 /* Test inputs that follow from integers alone, so that tests/golden/make.py makes the same ones.
  *
- * Value i of rank r under a seed comes from the 64 bits h = mix(mix(seed + r) + i); the patterns are the cases that break
- * compressed collectives: one spike, all negative, all equal, denormal, huge, NaN and infinity, whole blocks of zeros. */
+ * Value i of rank r under a seed comes from the 64 bits h = mix(mix(seed + r) + i); the patterns
+ * are the cases that break compressed collectives: one spike, all negative, all equal, denormal,
+ * huge, NaN and infinity, whole blocks of zeros. */
 #ifndef QCCL_TESTS_INPUTS_H
 #define QCCL_TESTS_INPUTS_H
 
@@ -33,12 +34,13 @@ const char *input_name(enum pattern pattern);
 /* The pattern of a name; INPUT_PATTERNS when there is none. */
 enum pattern input_named(const char *name);
 
-/* Element i of a buffer at any address.  Integers get small ones from the same bits; floats are the pattern's values,
- * rounded to the type. */
-void input_store(void *buffer, size_t i, qcclDataType_t type, enum pattern pattern, uint64_t seed,
-                 int rank);
-void input_fill(void *buffer, size_t count, qcclDataType_t type, enum pattern pattern, uint64_t seed,
-                int rank);
+/* Writes element i at any address.  Integers are the low bits of the hash; floats are the pattern's
+ * values, rounded to the type. */
+void input_store(void *at, qcclDataType_t type, enum pattern pattern, uint64_t seed, int rank,
+                 size_t i);
+/* All elements of a buffer. */
+void input_fill(void *buffer, size_t count, qcclDataType_t type, enum pattern pattern,
+                uint64_t seed, int rank);
 
 /* FNV-1a over bytes. */
 uint64_t input_fnv(const void *bytes, size_t count);

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Fresh random cases against the oracle: makes golden files with a new seed and lets the program golden_values check them.
+"""Fresh random cases against the oracle: makes golden files with a new seed and lets the program golden_values
+check them.
 
     oracle_random.py PATH/TO/golden_values [SEED]
 
-The oracle is $QCCL_ORACLE, or ../shared/oracle/oracle.py beside the tree; where neither is there, the test is skipped.  Prints TAP; the seed is
-in it, so that a failure can be repeated.
+The oracle is $QCCL_ORACLE, or ../shared/oracle/oracle.py beside the tree; where neither is there, the test is
+skipped.  Prints TAP; the seed is in it, so that a failure can be repeated.
 """
 import os
 import random

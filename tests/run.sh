@@ -8,8 +8,8 @@
 #   5. clang, release, no MPI: the library's own suites
 #   6. valgrind: the race programs
 #
-# Installs what is missing from Debian.  Builds into build-test/.  The last line is "N passed, N failed"; the status is 0 only
-# when nothing failed.  QCCL_TEST_ONLY="gcc clang ..." picks parts: gcc, asan, tsan, emulated, clang, valgrind.
+# Installs what is missing from Debian.  Builds into build-test/.  The last line is "N passed, N failed"; the status is
+# 0 only when nothing failed.  QCCL_TEST_ONLY="gcc clang ..." picks parts: gcc, asan, tsan, emulated, clang, valgrind.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 top=$(pwd)/build-test

@@ -1,6 +1,8 @@
-/* The bytes of a message: golden ones, damaged ones, and ones whose header lies under a correct checksum.
+/* The bytes of a message: golden ones, damaged ones, and ones whose header lies under a correct
+ * checksum.
  *
- * The golden messages were laid out by tests/golden/message_maker.py from docs/wire-format.md and the oracle's scales and codes. */
+ * The golden messages were laid out by tests/golden/message_maker.py from docs/wire-format.md and
+ * the oracle's scales and codes. */
 #include <criterion/criterion.h>
 
 #include <stdlib.h>
@@ -69,7 +71,8 @@ static void each_message(message_fn *check)
     cr_assert_gt(messages, 30);
 }
 
-/* Decodes into a buffer of known bytes; says whether it was refused as corrupt and left the buffer alone. */
+/* Decodes into a buffer of known bytes; says whether it was refused as corrupt and left the buffer
+ * alone. */
 static bool is_refused(const void *message, size_t bytes, size_t count)
 {
     float out[VALUES], before[VALUES];
@@ -89,15 +92,17 @@ static void encodes_to_golden(struct golden_message *g, const struct golden_line
     memset(made, 0xff, MESSAGE_BYTES);
     setenv("QCCL_CHECK", g->checked ? "1" : "0", 1);
     cr_assert_eq(qcclEncodedBytes(&g->codec, g->count, &bytes), qcclSuccess);
-    cr_expect_eq(bytes, g->bytes, "line %d: %zu bytes instead of %zu", line->number, bytes, g->bytes);
-    cr_assert_eq(qcclEncode(&g->codec, &g->position, g->values, qcclFloat32, g->count, NULL, made,
-                            g->bytes),
-                 qcclSuccess, "%s", qcclGetLastError());
+    cr_expect_eq(bytes, g->bytes, "line %d: %zu bytes instead of %zu", line->number, bytes,
+                 g->bytes);
+    cr_assert_eq(
+        qcclEncode(&g->codec, &g->position, g->values, qcclFloat32, g->count, NULL, made, g->bytes),
+        qcclSuccess, "%s", qcclGetLastError());
     for (size_t i = 0; i < g->bytes; i++)
         cr_assert_eq(made[i], g->message[i], "line %d, %s: byte %zu is %02x instead of %02x",
                      line->number, line->column[0], i, made[i], g->message[i]);
     for (size_t i = g->bytes; i < MESSAGE_BYTES; i++)
-        cr_assert_eq(made[i], 0xff, "line %d: byte %zu behind the message was written", line->number, i);
+        cr_assert_eq(made[i], 0xff, "line %d: byte %zu behind the message was written",
+                     line->number, i);
     free(made);
 }
 
@@ -127,8 +132,8 @@ static void header_damage_is_found(struct golden_message *g, const struct golden
     for (size_t bit = 0; bit < 8 * HEADER_BYTES; bit++) {
         unsigned char mask = (unsigned char)(1u << bit % 8);
         g->message[bit / 8] ^= mask;
-        cr_assert(is_refused(g->message, g->bytes, g->count), "line %d: bit %zu of the header", line->number,
-                  bit);
+        cr_assert(is_refused(g->message, g->bytes, g->count), "line %d: bit %zu of the header",
+                  line->number, bit);
         cr_assert_gt(strlen(qcclGetLastError()), 10);
         g->message[bit / 8] ^= mask;
     }
@@ -143,7 +148,8 @@ static void payload_damage_is_found(struct golden_message *g, const struct golde
 {
     for (size_t at = HEADER_BYTES; g->checked && at < g->bytes; at++) {
         g->message[at] ^= 4;
-        cr_assert(is_refused(g->message, g->bytes, g->count), "line %d: byte %zu", line->number, at);
+        cr_assert(is_refused(g->message, g->bytes, g->count), "line %d: byte %zu", line->number,
+                  at);
         cr_assert(strstr(qcclGetLastError(), "checksum"), "%s", qcclGetLastError());
         g->message[at] ^= 4;
     }
@@ -185,7 +191,8 @@ Test(wire_format, another_number_of_bytes_or_values_is_refused)
     each_message(other_sizes_are_refused);
 }
 
-/* ------------------------------------------------------------------ lies under a correct checksum */
+/* ------------------------------------------------------------------ lies under a correct checksum
+ */
 
 struct lie {
     const char *what;
@@ -196,8 +203,16 @@ struct lie {
 
 /* Of an int4 message of 300 values, group 128. */
 static const struct lie lies[] = {
-    {.what = "version 0", .at = 4, .bytes = 1, .value = 0, .sentence = "version 0, this library reads 1"},
-    {.what = "version 2", .at = 4, .bytes = 1, .value = 2, .sentence = "version 2, this library reads 1"},
+    {.what = "version 0",
+     .at = 4,
+     .bytes = 1,
+     .value = 0,
+     .sentence = "version 0, this library reads 1"},
+    {.what = "version 2",
+     .at = 4,
+     .bytes = 1,
+     .value = 2,
+     .sentence = "version 2, this library reads 1"},
     {.what = "an unknown format", .at = 5, .bytes = 1, .value = 7, .sentence = "format 7"},
     {.what = "another format", .at = 5, .bytes = 1, .value = 2, .sentence = "bytes"},
     {.what = "format 255", .at = 5, .bytes = 1, .value = 255, .sentence = "format 255"},
@@ -209,9 +224,17 @@ static const struct lie lies[] = {
     {.what = "group 100", .at = 12, .bytes = 2, .value = 100, .sentence = "group=100"},
     {.what = "group 8224", .at = 12, .bytes = 2, .value = 8224, .sentence = "group=8224"},
     {.what = "reserved bytes", .at = 14, .bytes = 2, .value = 1, .sentence = "reserved"},
-    {.what = "a count beyond the bytes", .at = 16, .bytes = 8, .value = 512, .sentence = "bytes instead of"},
+    {.what = "a count beyond the bytes",
+     .at = 16,
+     .bytes = 8,
+     .value = 512,
+     .sentence = "bytes instead of"},
     {.what = "a count near 2^64", .at = 16, .bytes = 8, .value = UINT64_MAX, .sentence = "count"},
-    {.what = "a count of 2^62", .at = 16, .bytes = 8, .value = (uint64_t)1 << 62, .sentence = "count"},
+    {.what = "a count of 2^62",
+     .at = 16,
+     .bytes = 8,
+     .value = (uint64_t)1 << 62,
+     .sentence = "count"},
 };
 
 static void seal(unsigned char *message)
@@ -246,8 +269,8 @@ Test(wire_format, a_header_that_lies_under_a_correct_sum_is_refused_with_a_reaso
             damaged[lies[i].at + b] = (unsigned char)(lies[i].value >> (8 * b));
         seal(damaged);
         cr_expect(is_refused(damaged, bytes, 300), "%s", lies[i].what);
-        cr_expect(strstr(qcclGetLastError(), lies[i].sentence), "%s: \"%s\" is not in: %s", lies[i].what,
-                  lies[i].sentence, qcclGetLastError());
+        cr_expect(strstr(qcclGetLastError(), lies[i].sentence), "%s: \"%s\" is not in: %s",
+                  lies[i].what, lies[i].sentence, qcclGetLastError());
     }
 }
 

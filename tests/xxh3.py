@@ -1,4 +1,5 @@
-"""XXH3, 64 bits, seed 0, in plain Python, from its specification (xxHash, doc/xxhash_spec.md): the checksums of a message."""
+"""XXH3, 64 bits, seed 0, in plain Python, from its specification (xxHash, doc/xxhash_spec.md): the checksums of a
+message."""
 import struct
 
 M32, M64 = (1 << 32) - 1, (1 << 64) - 1

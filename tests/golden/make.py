@@ -3,14 +3,16 @@
 
     python3 tests/golden/make.py [PATH/TO/oracle.py]
 
-The oracle's path defaults to $QCCL_ORACLE, then ../shared/oracle/oracle.py.  Three files are written, one case a line, columns divided by |:
+The oracle's path defaults to $QCCL_ORACLE, then ../shared/oracle/oracle.py.  Three files are written, one case a
+line, columns divided by |:
 
     collectives.txt   collective|ranks|nodes|op|type|count|seed|sequence|pattern|input seed|codecs|result
     codecs.txt        codec|count|seed|segment|sequence|rank|stage|pattern|input seed|decoded values
     messages.txt      codec|count|seed|segment|sequence|rank|stage|first|checked|pattern|input seed|decoded values|bytes
 
-count is that of the call; nodes is - for one node; a result is hex:BYTES or fnv:HASH (FNV-1a, 64 bits) of the values in
-memory, all shards of a reduce-scatter one after another.  Inputs follow from pattern, input seed and rank (tests/inputs.c).
+count is that of the call; nodes is - for one node; a result is hex:BYTES or fnv:HASH (FNV-1a, 64 bits) of the values
+in memory, all shards of a reduce-scatter one after another.  Inputs follow from pattern, input seed and rank
+(tests/inputs.c).
 """
 import importlib.util
 import math
@@ -140,9 +142,10 @@ def codec_cases(rng):
 
 
 def message_cases(rng):
-    for codec, count in (("none", 1), ("none", 130), ("bf16", 130), ("bf16:round=stochastic", 129), ("int8", 1), ("int8", 300),
-                         ("int8:group=32,round=nearest", 200), ("int4", 128), ("int4", 300), ("int4:group=64,hadamard=32", 203),
-                         ("int4:group=256,round=nearest", 259), ("int2:group=96", 200), ("int2:group=128,hadamard=128", 140),
+    for codec, count in (("none", 1), ("none", 130), ("bf16", 130), ("bf16:round=stochastic", 129),
+                         ("int8", 1), ("int8", 300), ("int8:group=32,round=nearest", 200), ("int4", 128), ("int4", 300),
+                         ("int4:group=64,hadamard=32", 203), ("int4:group=256,round=nearest", 259),
+                         ("int2:group=96", 200), ("int2:group=128,hadamard=128", 140),
                          ("sr1:group=32", 333), ("sr1:hadamard=64,round=nearest", 129), ("sign1", 257),
                          ("sign1:group=64,hadamard=64", 97), ("int4:group=32", 0)):
         for pattern, first, checked in (("normal", 0, 0), ("special", 768, 1)):
@@ -167,7 +170,8 @@ def write(name, cases, finish):
 
 
 def write_values(oracle, for_collectives, for_codecs):
-    write("collectives.txt", collective_cases(for_collectives), lambda c: (inputs.expected(run_collective(oracle, c), c[4]),))
+    write("collectives.txt", collective_cases(for_collectives),
+          lambda c: (inputs.expected(run_collective(oracle, c), c[4]),))
     write("codecs.txt", codec_cases(for_codecs), lambda c: (inputs.expected(decode_case(oracle, c), "fp32"),))
 
 

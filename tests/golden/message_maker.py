@@ -71,6 +71,7 @@ def make(oracle, case):
     k = [32768] * count if nearest else oracle.random16(first + count, seed, segment, sequence, rank, stage)[first:]
     scales, codes, decoded = payload(oracle, codec, oracle.forward(spec, x), k)
     log_order = order.bit_length() - 1 if order else 0
-    header = b"QCCL" + struct.pack("<BBBBIHHQQIIQQ", 1, kind, log_order, nearest | checked << 1, rank << 8 | stage, group, 0,
-                                   count, first, segment, sequence, seed, xxh3(scales + codes) if checked else 0)
+    header = b"QCCL" + struct.pack("<BBBBIHHQQIIQQ", 1, kind, log_order, nearest | checked << 1, rank << 8 | stage,
+                                   group, 0, count, first, segment, sequence, seed,
+                                   xxh3(scales + codes) if checked else 0)
     return header + struct.pack("<Q", xxh3(header)) + scales + codes, oracle.inverse(spec, decoded)

@@ -12,7 +12,8 @@
 
 enum { ROOM = 64, MAX_RANKS = 64 };
 
-/* Values of very different size from group to group, and every seventh case with a NaN and an infinity. */
+/* Values of very different size from group to group, and every seventh case with a NaN and an
+ * infinity. */
 static float value_of(const struct equal_case *c, int rank, size_t i)
 {
     uint64_t seed = ((uint64_t)c->number << 40) + ((uint64_t)(rank + 1) << 32) + i;

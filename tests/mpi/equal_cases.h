@@ -1,7 +1,8 @@
-/* One collective call as data: its inputs, which follow from a number, and the call itself, on any communicator.
+/* One collective call as data: its inputs, which follow from a number, and the call itself, on any
+ * communicator.
  *
- * So the rank programs run the same call over MPI and, on threads of one process, over the thread transport, and
- * compare the bits. */
+ * So the rank programs run the same call over MPI and, on threads of one process, over the thread
+ * transport, and compare the bits. */
 #ifndef QCCL_TESTS_EQUAL_CASES_H
 #define QCCL_TESTS_EQUAL_CASES_H
 
@@ -37,8 +38,9 @@ qcclResult_t equal_case_run(const struct equal_case *c, const struct equal_buffe
 
 size_t equal_result_bytes(const struct equal_case *c, int nranks);
 
-/* Runs a case on threads of this process, one for each of the communicators, on aligned buffers that are not in place.
- * results: nranks * equal_result_bytes.  False when a rank fails; qcclGetLastError is then copied to sentence. */
+/* Runs a case on threads of this process, one for each of the communicators, on aligned buffers
+ * that are not in place. results: nranks * equal_result_bytes.  False when a rank fails;
+ * qcclGetLastError is then copied to sentence. */
 bool equal_case_run_threads(const struct equal_case *c, const qcclComm_t *comms, int nranks,
                             unsigned char *results, char *sentence, size_t capacity);
 

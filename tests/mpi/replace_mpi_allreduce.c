@@ -1,14 +1,17 @@
-/* A program that used MPI_Allreduce and now calls qcclAllReduce: its answer, and how far it may be from the old one.
+/* A program that used MPI_Allreduce and now calls qcclAllReduce: its answer, and how far it may be
+ * from the old one.
  *
- * Every rank has measured the same quantities x, each with a weight.  The best estimate minimises the sum over ranks and
- * quantities of weight * (x - measured)^2 / 2; gradient descent finds it, with one allreduce of the gradient a step.
+ * Every rank has measured the same quantities x, each with a weight.  The best estimate minimises
+ * the sum over ranks and quantities of weight * (x - measured)^2 / 2; gradient descent finds it,
+ * with one allreduce of the gradient a step.
  *
  *     x <- x - rate * sum over ranks of weight * (x - measured)
  *
- * What encoding changes in one gradient value is less than a step of the quantizer: the scale of its group, at
- * most 1/7 of the group's largest magnitude rounded up to a bfloat16, for int4.  Each rank's gradient is encoded once, and the sum once more.
- * A change d of the gradient moves x by rate * d, and what two runs differ by shrinks by |1 - rate * total weight| a
- * step; so the program follows a bound for the difference of its two answers, quantity by quantity. */
+ * What encoding changes in one gradient value is less than a step of the quantizer: the scale of
+ * its group, for int4 1/7 of the group's largest magnitude, rounded up to a bfloat16.  Each rank's
+ * gradient is encoded once, and the sum once more.  A change d of the gradient moves x by
+ * rate * d, and what two runs differ by shrinks by |1 - rate * total weight| a step; so the
+ * program follows a bound for the difference of its two answers, quantity by quantity. */
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
@@ -75,8 +78,8 @@ static int group_end(int begin)
     return begin + GROUP < QUANTITIES ? begin + GROUP : QUANTITIES;
 }
 
-/* error[i] = the most that encoding and rounding change in value i of the sum of all ranks' gradients.  Groups begin
- * at multiples of GROUP, since shards are whole groups. */
+/* error[i] = the most that encoding and rounding change in value i of the sum of all ranks'
+ * gradients.  Groups begin at multiples of GROUP, since shards are whole groups. */
 static void bound_of_sum(const float *gradient, double *error)
 {
     double steps[QUANTITIES], magnitudes[QUANTITIES];
@@ -105,7 +108,8 @@ static void bound_of_step(const struct problem *p, const float *x, const double 
 {
     for (int i = 0; i < QUANTITIES; i++) {
         double shrink = fabs(1.0 - (double)p->rate * (double)p->total_weight[i]);
-        /* The gradient and the step are computed in floats, twice: a few roundings of values of this size. */
+        /* The gradient and the step are computed in floats, twice: a few roundings of values of
+         * this size. */
         double size = fabs((double)x[i]) + 11.0 + difference[i];
         difference[i] = shrink * difference[i] + (double)p->rate * error[i] +
                         2.0 * (test_nranks + 4) * (double)FLT_EPSILON * size;

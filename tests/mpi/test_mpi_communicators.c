@@ -1,7 +1,9 @@
-/* Sub-communicators, several communicators at once, several threads, and communicators by the hundred.
+/* Sub-communicators, several communicators at once, several threads, and communicators by the
+ * hundred.
  *
- * Inputs are whole numbers from -7 to 7 that reach 7 in every group, the same on all ranks of a communicator: int4 holds
- * them and their sums exactly, so the result is known, and one from another communicator would be noticed. */
+ * Inputs are whole numbers from -7 to 7 that reach 7 in every group, the same on all ranks of a
+ * communicator: int4 holds them and their sums exactly, so the result is known, and one from
+ * another communicator would be noticed. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -97,7 +99,8 @@ static void test_self(void)
     ok(right, "a communicator of one rank gives back its input");
 }
 
-/* All alive at once, used in another order than they were made, destroyed in an order of each rank's own. */
+/* All alive at once, used in another order than they were made, destroyed in an order of each
+ * rank's own. */
 static void test_several(void)
 {
     enum { SEVERAL = 6 };
@@ -115,7 +118,8 @@ static void test_several(void)
     ok(right, "a communicator that is made after them works");
 }
 
-/* MPI has few communicators: duplicates must be given back, on ranks that are far ahead of others too. */
+/* MPI has few communicators: duplicates must be given back, on ranks that are far ahead of others
+ * too. */
 static void test_many(void)
 {
     long live = qccl_memory_live(), most = 0;
@@ -179,6 +183,7 @@ static void test_abort_from_thread(void)
     qcclComm_t comm = open_on(MPI_COMM_WORLD);
     float values[COUNT] = {0};
     bool right = true;
+    MPI_Barrier(MPI_COMM_WORLD);
     if (test_rank == 0) {
         pthread_t thread;
         require(pthread_create(&thread, NULL, abort_soon, comm) == 0, "no thread");

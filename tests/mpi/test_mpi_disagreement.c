@@ -1,5 +1,6 @@
-/* Ranks that disagree get an error, all of them, and none hangs: about a configuration when a communicator is made, about a
- * call when QCCL_CHECK=1 compares calls, and about the sizes of messages when nothing is compared. */
+/* Ranks that disagree get an error, all of them, and none hangs: about a configuration when a
+ * communicator is made, about a call when QCCL_CHECK=1 compares calls, and about the sizes of
+ * messages when nothing is compared. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -199,8 +200,8 @@ static void test_checked_calls(void)
 
 /* ------------------------------------------------------------------ calls that are not */
 
-/* Without QCCL_CHECK the messages themselves disagree.  Not every rank need see that in this call, but each does by its
- * next, and none waits for ever. */
+/* Without QCCL_CHECK the messages themselves disagree.  Not every rank need see that in this call,
+ * but each does by its next, and none waits for ever. */
 static void check_unchecked(const char *what, const char *policy, const struct variant *odd,
                             const struct variant *common)
 {
@@ -209,6 +210,8 @@ static void check_unchecked(const char *what, const char *policy, const struct v
     config.policy = policy;
     double start = seconds_now();
     require_success(qcclCommInitMpi(&comm, MPI_COMM_WORLD, &config), "qcclCommInitMpi");
+    /* A rank that fails at once would else end the others' making of the communicator. */
+    MPI_Barrier(MPI_COMM_WORLD);
     qcclResult_t result = run(odd_one() ? odd : common, comm);
     if (result == qcclSuccess)
         result = run(common, comm);

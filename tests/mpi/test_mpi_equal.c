@@ -1,7 +1,8 @@
-/* Every collective over MPI has the bits of the thread transport: policies, node layouts, counts around every
- * edge, types, in place, misaligned, and passed through where MPI has no such type.
+/* Every collective over MPI has the bits of the thread transport: policies, node layouts, counts
+ * around every edge, types, in place, misaligned, and passed through where MPI has no such type.
  *
- * For each setting one rank, a different one each time, runs the same calls on threads and scatters their results. */
+ * For each setting one rank, a different one each time, runs the same calls on threads and
+ * scatters their results. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

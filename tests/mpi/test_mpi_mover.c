@@ -1,4 +1,5 @@
-/* The MPI byte mover on its own: order, sizes, time limits, and that no rank waits for one that failed or left. */
+/* The MPI byte mover on its own: order, sizes, time limits, and that no rank waits for one that
+ * failed or left. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,7 +35,8 @@ static void fill(unsigned char *bytes, size_t count, int from, int to, int numbe
         bytes[i] = (unsigned char)(mix(seed + i * 0x10001) >> 8);
 }
 
-/* Every rank sends `messages` messages of about `bytes` to every rank in one round, itself too; each has its own bytes. */
+/* Every rank sends `messages` messages of about `bytes` to every rank in one round, itself too;
+ * each has its own bytes. */
 static bool exchange(const struct transport *transport, size_t bytes, int messages)
 {
     const qcclTransport_t *mover = &transport->mover;
@@ -103,6 +105,8 @@ static void test_wrong_size(size_t sent, size_t expected, const char *text1, con
         result = mover->irecv(mover->context, buffer, 1, 0);
     if (result == qcclSuccess)
         result = mover->wait(mover->context, far_too_long);
+    if (sent > expected && !test_open_mpi) /* other MPIs do not tell how long the message was */
+        text1 = "more than";
     if (test_rank == 0)
         right =
             result_is(result, qcclMismatch, text1, text2) && strstr(qcclGetLastError(), "rank 1");
@@ -145,14 +149,18 @@ static void test_timeout(void)
         right = result_is(result, qcclRemoteError, name, "0.3 seconds");
         right = right && seconds_now() - start >= limit && seconds_now() - start < far_too_long;
     } else {
-        require_success(mover->irecv(mover->context, &byte, 1, 0), "irecv");
-        right = result_is(mover->wait(mover->context, -1), qcclRemoteError, "rank 0 gave up", NULL);
+        /* Where this rank is late, its first call is told already. */
+        qcclResult_t result = mover->irecv(mover->context, &byte, 1, 0);
+        if (result == qcclSuccess)
+            result = mover->wait(mover->context, -1);
+        right = result_is(result, qcclRemoteError, "rank 0 gave up", NULL);
     }
     close_transport(&transport);
     ok(right, "a wait ends after its timeout, names the rank, and ends the others' waits");
 }
 
-/* A message that nobody has begun to receive when its sender gives up must not be received later: its buffer is gone. */
+/* A message that nobody has begun to receive when its sender gives up must not be received later:
+ * its buffer is gone. */
 static void test_late_receiver(void)
 {
     enum { BYTES = 3 << 20 };
@@ -190,9 +198,11 @@ static void test_left(void)
     if (test_rank == 1) {
         close_transport(&transport);
     } else {
-        require_success(mover->isend(mover->context, large, 1 << 20, 1), "isend");
-        require_success(mover->irecv(mover->context, &byte, 1, 1), "irecv");
-        qcclResult_t result = mover->wait(mover->context, -1);
+        qcclResult_t result = mover->isend(mover->context, large, 1 << 20, 1);
+        if (result == qcclSuccess)
+            result = mover->irecv(mover->context, &byte, 1, 1);
+        if (result == qcclSuccess)
+            result = mover->wait(mover->context, -1);
         right = result == qcclRemoteError && (strstr(qcclGetLastError(), "rank 1 has destroyed") ||
                                               strstr(qcclGetLastError(), "gave up"));
         close_transport(&transport);
@@ -303,7 +313,8 @@ int main(int argc, char **argv)
     test_left_in_order();
     test_abort();
     test_memory();
-    /* The last notices may still be on their way; MPI_Finalize waits for them and frees what is left. */
+    /* The last notices may still be on their way; MPI_Finalize waits for them and frees what is
+     * left. */
     MPI_Finalize();
     if (qccl_memory_live() != 0) {
         printf("Bail out! %ld allocations are alive after MPI_Finalize\n", qccl_memory_live());

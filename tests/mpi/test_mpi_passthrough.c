@@ -1,5 +1,5 @@
-/* A call that is not compressed has exactly the bits of the MPI call it stands for: every type that MPI knows, every
- * reduction, in place, misaligned, and in the slices of huge counts. */
+/* A call that is not compressed has exactly the bits of the MPI call it stands for: every type
+ * that MPI knows, every reduction, in place, misaligned, and in the slices of huge counts. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,8 +34,8 @@ static MPI_Op mpi_op(qcclRedOp_t op)
 
 static const char *const op_names[] = {"sum", "prod", "max", "min", "avg"};
 
-/* Bytes are small enough for their sum not to overflow: MPI's own treatment of that depends on the position (Open MPI's
- * vector code saturates them, its loop for the rest wraps). */
+/* Bytes are small enough for their sum not to overflow: MPI's own treatment of that depends on the
+ * position (Open MPI's vector code saturates them, its loop for the rest wraps). */
 static void fill(void *values, size_t count, qcclDataType_t type, uint64_t seed)
 {
     size_t bytes = qcclTypeBytes(type);
@@ -222,7 +222,7 @@ int main(int argc, char **argv)
     check_all("none", true);
     /* Larger than any message here: small messages step aside whatever their type. */
     check_all("int4; min=1GiB", true);
-    /* The split of counts beyond MPI's int; integers, whose sums do not depend on where it is cut. */
+    /* The split of counts beyond MPI's int; integers, whose sums do not depend on the cuts. */
     qccl_mpi_set_limit(999);
     check_all("allreduce: none; min=0", false);
     qccl_mpi_set_limit(0);

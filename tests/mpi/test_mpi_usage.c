@@ -1,5 +1,5 @@
-/* Calls at the wrong time and with the wrong communicator are errors, not crashes; and MPI_Finalize ends although a rank has forgotten
- * to destroy its communicator. */
+/* Calls at the wrong time and with the wrong communicator are errors, not crashes; and
+ * MPI_Finalize ends although a rank has forgotten to destroy its communicator. */
 #include <stdio.h>
 #include <stdlib.h>
 
