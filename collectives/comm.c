@@ -199,7 +199,7 @@ static void close_transport(const struct transport *transport)
         transport->mover.close(transport->mover.context);
 }
 
-/* Puts a wrapped error in front of nothing: every rank's communicator, or none. */
+/* Every rank's communicator, or none. */
 static qcclResult_t create_thread_comms(qcclComm_t *made, const struct transport *transports,
                                         int nranks, const qcclConfig_t *config)
 {
@@ -222,9 +222,11 @@ qcclResult_t qcclCommInitThreads(qcclComm_t *comms, int nranks, const qcclConfig
     size_t n = (size_t)nranks;
     struct transport *transports = qccl_alloc(n, sizeof *transports);
     qcclComm_t *made = qccl_alloc(n, sizeof *made);
-    qcclResult_t result = qccl_fail(qcclOutOfMemory, "no memory for %d communicators", nranks);
-    if (!transports || !made)
+    qcclResult_t result = qcclOutOfMemory;
+    if (!transports || !made) {
+        qccl_fail(result, "no memory for %d communicators", nranks);
         goto done;
+    }
     result = qccl_thread_movers(transports, nranks);
     if (result != qcclSuccess)
         goto done;

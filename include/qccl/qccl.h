@@ -196,7 +196,8 @@ QCCL_API qcclResult_t qcclCommGetSeed(qcclComm_t comm, uint64_t *seed);
 QCCL_API qcclResult_t qcclCommSetSequence(qcclComm_t comm, uint32_t sequence);
 QCCL_API qcclResult_t qcclCommGetSequence(qcclComm_t comm, uint32_t *sequence);
 
-/* What this rank did so far. */
+/* What this rank did so far.  The error is sampled in the first block of every message that is
+ * encoded without error feedback: the energies (sums of squares) of the values and of what changed. */
 typedef struct {
     size_t size;            /* sizeof(qcclStats_t), set by the caller */
     uint64_t calls;         /* collectives that were compressed */
@@ -213,9 +214,8 @@ typedef struct {
     uint64_t decode_ns;  /* and decoding or summing */
     uint64_t workspace_bytes; /* memory the communicator holds for messages and temporary values */
     uint64_t feedback_bytes;  /* memory it holds for error feedback residuals */
-    double sampled_energy;    /* sum of squares of the values in the first block of every encoded
-                                 message */
-    double sampled_error;     /* sum of squares of what encoding changed in them */
+    double sampled_energy;
+    double sampled_error;
 } qcclStats_t;
 
 /* Fills *stats, up to stats->size bytes.  Local. */

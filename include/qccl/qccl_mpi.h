@@ -17,8 +17,9 @@ extern "C" {
  * collectives and give exactly their results. MPI_Init_thread(MPI_THREAD_MULTIPLE) is needed when
  * several threads use communicators at once. config may be NULL; versions and configurations are
  * compared. Returns qcclInvalidArgument, qcclInvalidUsage (MPI is not initialised or already
- * finalized), qcclMismatch on every rank (the sentence names both values), qcclOutOfMemory,
- * qcclSystemError.  On an error *comm is left alone. */
+ * finalized), qcclMismatch on every rank (the sentence names both values), qcclRemoteError (another
+ * rank failed or gave up meanwhile), qcclOutOfMemory, qcclSystemError.  On an error *comm is left
+ * alone. */
 QCCL_API qcclResult_t qcclCommInitMpi(qcclComm_t *comm, MPI_Comm mpi_comm,
                                       const qcclConfig_t *config);
 
