@@ -15,7 +15,7 @@ struct bench_scheme {
     const int *nodes; /* of each rank, not owned; NULL: all on one */
     qcclCodec_t main, gather, intra;
     bool two_level; /* intra is in use */
-    /* The call was not compressed: all codecs are none, and sums may round to the type as they go. */
+    /* The call was not compressed: all codecs are none, and sums may round to the type at once. */
     bool plain;
 };
 

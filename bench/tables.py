@@ -37,7 +37,9 @@ def codec_table(where, paths):
             key = row["codec"], row["kernel"].rsplit("_", 1)[1]
             cells.setdefault(key, {})[row["operation"], row["messages"]] = codec_cell(row, where)
     head = ["codec", "row"] + [f"{name} {count}" if count > 1 else name for name, count in OPERATIONS]
-    print_table(head, [[f"`{codec}`", cpu] + [row.get(o, "") for o in OPERATIONS] for (codec, cpu), row in cells.items()])
+    lines = [[f"`{codec}`", cpu] + [row.get(o, "") for o in OPERATIONS]
+             for (codec, cpu), row in cells.items()]
+    print_table(head, lines)
 
 
 def size_text(size):
@@ -47,13 +49,18 @@ def size_text(size):
     return f"{size} B"
 
 
+def perf_line(row):
+    return [row["collective"], size_text(row["bytes"]), str(row["ranks"]), f"`{row['codec']}`",
+            f"{row['time_us'] * 1e-3:.3g}", f"{row['uncompressed_time_us'] * 1e-3:.3g}",
+            f"{row['uncompressed_time_us'] / row['time_us']:.2f}", f"{row['busbw']:.2f}",
+            f"{row['ratio']:.2f}", f"{row['rel_error']:.3g}", str(row["wrong"]),
+            f"{row['workspace_bytes'] / row['bytes']:.3f}"]
+
+
 def perf_table(paths):
-    head = ["collective", "size", "ranks", "codec", "time, ms", "uncompressed, ms", "speed-up", "busbw, GB/s", "ratio", "relative error",
-            "wrong", "workspace / size"]
-    print_table(head, [[r["collective"], size_text(r["bytes"]), str(r["ranks"]), f"`{r['codec']}`", f"{r['time_us'] * 1e-3:.3g}",
-                        f"{r['uncompressed_time_us'] * 1e-3:.3g}", f"{r['uncompressed_time_us'] / r['time_us']:.2f}",
-                        f"{r['busbw']:.2f}", f"{r['ratio']:.2f}", f"{r['rel_error']:.3g}", str(r["wrong"]),
-                        f"{r['workspace_bytes'] / r['bytes']:.3f}"] for r in load(paths)])
+    head = ["collective", "size", "ranks", "codec", "time, ms", "uncompressed, ms", "speed-up",
+            "busbw, GB/s", "ratio", "relative error", "wrong", "workspace / size"]
+    print_table(head, [perf_line(row) for row in load(paths)])
 
 
 def main(words):

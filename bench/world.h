@@ -45,8 +45,8 @@ int bench_world_open(struct bench_world *world, int ranks, int ranks_by_default)
 qcclResult_t bench_world_comms(struct bench_world *world, qcclComm_t *comms,
                                const qcclConfig_t *config);
 
-/* The largest exit status of all processes: what one alone may have run into stops all.  Every process
- * calls it, outside bench_world_run. */
+/* The largest exit status of all processes: what one alone may have run into stops all.  Every
+ * process calls it, outside bench_world_run. */
 int bench_world_agree(struct bench_world *world, int status);
 
 /* Runs body once as each rank of this process and returns when all have returned. */
