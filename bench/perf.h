@@ -45,8 +45,8 @@ struct perf_row {
     double encode_us, wire_us, decode_us;
     double workspace_bytes; /* the largest of a rank */
     struct bench_findings found;
-    char codec
-        [QCCL_POLICY_MAX]; /* what travelled, in the policy language; "none" when passed through */
+    char codec[QCCL_POLICY_MAX]; /* what travelled, in the policy language; "none" when passed
+                                    through */
 };
 
 /* The measurement, shared by the ranks of this process. */

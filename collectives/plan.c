@@ -114,8 +114,8 @@ static size_t shard_unit(const struct collective_policy *policy)
     return policy->two_level ? qccl_lcm(unit, policy->intra.group) : unit;
 }
 
-/* The workspace of the busiest rank, at most: two messages a peer, or three where a rank may head the
- * segments of smaller nodes too.  It must not depend on the rank, since all ranks cut alike. */
+/* The workspace of the busiest rank, at most: two messages a peer, or three where a rank may head
+ * the segments of smaller nodes too.  It must not depend on the rank, since all ranks cut alike. */
 static size_t most_workspace(const struct plan *p, const struct collective_policy *policy)
 {
     const qcclCodec_t *codecs[] = {&policy->main, &policy->gather, &policy->intra};
@@ -134,7 +134,8 @@ static void set_chunk(struct plan *p, size_t chunk_unit, size_t limit)
     p->chunk_elems = whole < chunk ? whole : chunk;
 }
 
-/* Chunks are as large as the limit, or smaller, so that the workspace stays below half the message. */
+/* Chunks are as large as the limit, or smaller, so that the workspace stays below half the message.
+ */
 static void set_geometry(struct plan *p, const struct collective_policy *policy, size_t limit)
 {
     size_t unit = shard_unit(policy), n = (size_t)p->nranks, count = p->key.count;

@@ -236,7 +236,8 @@ def test_perf_shows_calls_that_are_passed_through_as_such_and_exact():
         (row,) = rows("qccl-perf", "allreduce", "--policy", "int4", "-b", "128K", "-n", 1, "-w", 0, *arguments)
         assert row["codec"] == "none" and not row["compressed"] and row["ratio"] == 1 and row["wrong"] == 0, row
         assert row["wire_bytes"] == row["bytes"] * 3 // 2, row
-    all_rows = rows("qccl-perf", "allreduce", "--policy", "none", "-b", "4K", "-n", 1, "-w", 0, "-d", "all", "-o", "all")
+    all_rows = rows("qccl-perf", "allreduce", "--policy", "none", "-b", "4K", "-n", 1, "-w", 0,
+                    "-d", "all", "-o", "all")
     assert len(all_rows) == 10 * 5 and all(r["wrong"] == 0 for r in all_rows), all_rows
     # So many ranks that sums of small integers wrap in 8 bits before they are averaged.
     for kind in ("int8", "uint8"):
@@ -382,7 +383,8 @@ def test_apply_writes_what_the_oracle_computes_to_the_bit():
         with Folder() as folder:
             files = folder.inputs(count, ranks)
             expected = oracle(coll, spec[0], files, *spec[1:], *options, "--seed", 77, "--seq", 5)
-            apply(folder, coll, files, policy + "; min=0", *without_rank_options(coll, options), "--seed", 77, "--seq", 5)
+            apply(folder, coll, files, policy + "; min=0", *without_rank_options(coll, options),
+                  "--seed", 77, "--seq", 5)
             got = gather_results(coll, folder.results(ranks))
             wrong = [i for i, (a, b) in enumerate(zip(got, expected)) if a != b]
             assert len(got) == len(expected) and not wrong, \
@@ -471,7 +473,8 @@ def test_apply_says_which_file_is_unusable_and_why():
         junk = folder.write("junk.npy", b"not an array")
         half = folder.write("half.npy", npy([1.0] * 10, "<f2", letter="e"))
         for files, coll, words in (
-                ([good, short], "allreduce", ("10 values", "9")), ([good, folder.path + "/none"], "allreduce", ("none",)),
+                ([good, short], "allreduce", ("10 values", "9")),
+                ([good, folder.path + "/none"], "allreduce", ("none",)),
                 ([good, folder.path], "allreduce", ("directory",)), ([fortran], "allreduce", ("Fortran",)),
                 ([double], "allreduce", ("<f8",)), ([cut], "allreduce", ("ends too early",)),
                 ([junk], "allreduce", ("no .npy",)), ([good, half], "allreduce", ("half",)),

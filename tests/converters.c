@@ -1,5 +1,5 @@
-/* Every row of the converters computes the bits of the C row: half floats both ways, at all of their values and rounding
- * boundaries, subtraction, scaling, and the Hadamard transform. */
+/* Every row of the converters computes the bits of the C row: half floats both ways, at all of
+ * their values and rounding boundaries, subtraction, scaling, and the Hadamard transform. */
 #include "quant/kernels.h"
 #include "tests/kernel_inputs.h"
 
@@ -72,8 +72,8 @@ static void check_stores_of(const struct converters *row, const struct converter
     free(want);
 }
 
-/* Every bf16 and every normal fp16 boundary: each top 19 bits with low bits at, next to and between the rounding
- * points; then the boundaries of subnormal fp16, in steps of 2^-25. */
+/* Every bf16 and every normal fp16 boundary: each top 19 bits with low bits at, next to and between
+ * the rounding points; then the boundaries of subnormal fp16, in steps of 2^-25. */
 static void check_stores(const struct converters *row, const struct converters *c_row)
 {
     static const uint32_t low[] = {0, 1, 0xfff, 0x1000, 0x1001, 0x1fff};

@@ -13,16 +13,14 @@ import xml.etree.ElementTree as xml
 
 def count_log(path, names):
     passed = failed = skipped = 0
-    failed_checks = {}
+    failed_programs = set()
     for suite in xml.parse(path + ".junit.xml").getroot().iter("testsuite"):
         for case in suite.iter("testcase"):
-            name = case.get("classname") if suite.get("name") != case.get("classname") else suite.get("name")
             label = case.get("name")
             if case.find("failure") is not None or case.find("error") is not None:
                 failed += 1
                 names.append(f"{path}: {suite.get('name')}: {label}")
-                failed_checks[suite.get("name").split(".")[-1]] = True
-                failed_checks[label] = True
+                failed_programs |= {suite.get("name").split(" / ")[-1], label.split(" / ")[-1]}
             elif case.find("skipped") is not None:
                 skipped += 1
             else:
@@ -31,7 +29,7 @@ def count_log(path, names):
         for line in f:
             test = json.loads(line)
             short = test["name"].split(" / ")[-1]
-            if test["result"] not in ("OK", "SKIP", "EXPECTEDFAIL") and short not in failed_checks:
+            if test["result"] not in ("OK", "SKIP", "EXPECTEDFAIL") and short not in failed_programs:
                 failed += 1
                 names.append(f"{path}: {short}: {test['result']}")
     return passed, failed, skipped

@@ -1,7 +1,7 @@
 /* Inputs for the kernel tests, from one seed; what special means to a kernel is listed here once.
  *
- * A kind makes values: ordinary ones, zeros of both signs, denormal and huge values, NaN, infinities, and values on the edge of a
- * level. */
+ * A kind makes values: ordinary ones, zeros of both signs, denormal and huge values, NaN,
+ * infinities, and values on the edge of a level. */
 #ifndef QCCL_TESTS_KERNEL_INPUTS_H
 #define QCCL_TESTS_KERNEL_INPUTS_H
 
@@ -53,7 +53,8 @@ static inline float huge(size_t i)
     return uniform() < 0.9f ? uniform() * most : copysignf(most, uniform());
 }
 
-/* Around 2^-100, where groups become zero: spread over it, and with that or the value below it as the largest. */
+/* Around 2^-100, where groups become zero: spread over it, and with that or the value below it as
+ * the largest. */
 static inline float tiny(size_t i)
 {
     float edge = i / 512 % 2 ? 0x1p-100f : nextafterf(0x1p-100f, 0.0f);
@@ -90,7 +91,8 @@ static inline float level_edges(size_t i)
     return i % 7 == 0 ? copysignf(7.0f, uniform()) : (float)((int)(next() % 29) - 14) * 0.5f;
 }
 
-/* Magnitudes of one group within an ulp of each other, on every mantissa: the largest code is at stake everywhere. */
+/* Magnitudes of one group within an ulp of each other, on every mantissa: the largest code is at
+ * stake everywhere. */
 static inline float near_top(size_t i)
 {
     float top = qccl_bits_float(0x3f800000u + (uint32_t)(i / 32 * 0x01234u % 0x00800000u));

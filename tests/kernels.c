@@ -1,7 +1,9 @@
-/* Every kernel row of every table computes the bits of the C row: encode, decode, decode_add and sum.
+/* Every kernel row of every table computes the bits of the C row: encode, decode, decode_add and
+ * sum.
  *
- * Buffers are filled alike for both rows and compared whole, so that a byte written outside the range fails as well.  The C row
- * clamps and the vector rows do not: their equality also checks the proof in tests/rounding.c. */
+ * Buffers are filled alike for both rows and compared whole, so that a byte written outside the
+ * range fails as well.  The C row clamps and the vector rows do not: their equality also checks the
+ * proof in tests/rounding.c. */
 #include "quant/kernels.h"
 #include "quant/c_kernels.h"
 #include "quant/codec.h"
@@ -31,7 +33,8 @@ struct shape {
     size_t group, begin, elems, offset;
 };
 
-/* Ranges of a group: from the start and from within, less than a block and several, at addresses of 4 to 64 bytes. */
+/* Ranges of a group: from the start and from within, less than a block and several, at addresses of
+ * 4 to 64 bytes. */
 static struct shape shape_of(qcclFormat_t format, size_t group, int variant)
 {
     static const size_t offsets[] = {0, 1, 4, 3, 8, 6};
@@ -62,7 +65,8 @@ static size_t value_count(const struct shape *s)
     return s->elems + s->offset + SLACK;
 }
 
-/* Calls check for each vector row that runs here, for each shape; skips the test where there is none. */
+/* Calls check for each vector row that runs here, for each shape; skips the test where there is
+ * none. */
 static void for_each_row(void (*check)(const struct kernels *row, const struct shape *shape))
 {
     int rows = 0;

@@ -268,7 +268,8 @@ def tests_are_in_the_table_of_lessons():
 def every_test_asserts_something():
     function = re.compile(r"^(?:static )?[\w \*]+?\b(\w+)\([^;{]*\)\n\{\n(.*?)^\}", re.M | re.S)
     for name in (n for n in C_FILES if n.startswith("tests/")):
-        asserting = {f for f, body in function.findall(TEXT[name]) if re.search(r"\bcr_\w+\(|\b(?:check|expect)\w*\(", body)}
+        asserting = {f for f, body in function.findall(TEXT[name])
+                     if re.search(r"\bcr_\w+\(|\b(?:check|expect)\w*\(", body)}
         for m in re.finditer(r"^Test\((\w+),\s+(\w+)[^\n]*\)\n\{\n(.*?)^\}", TEXT[name], re.M | re.S):
             calls = set(re.findall(r"\b(\w+)\(", m.group(3)))
             if not any(c.startswith("cr_") for c in calls) and not calls & asserting:

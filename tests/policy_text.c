@@ -23,8 +23,8 @@ static const char *const good[] = {
     "min=64KiB; allreduce: sign1:feedback=on gather=sign1:feedback=on",
     "allreduce: none gather=int4",
     "allreduce: none intra=int4:group=32; min=1MiB",
-    "allreduce: int4; reducescatter: int4:group=128,hadamard=32 intra=int8; allgather: none; "
-    "min=64KiB",
+    ("allreduce: int4; reducescatter: int4:group=128,hadamard=32 intra=int8; allgather: none; "
+     "min=64KiB"),
     "  allreduce:  int4   gather = int8 ;  min = 5 ; ",
     "none",
     "allreduce: int4;",

@@ -1,7 +1,9 @@
-/* Stochastic rounding: no clamp is needed, the mean is exact, and random numbers of different places are independent.
+/* Stochastic rounding: no clamp is needed, the mean is exact, and random numbers of different
+ * places are independent.
  *
- * Statistical tests use fixed seeds and exact tail bounds (Bernstein, Hoeffding), not normal approximations: if the claim is
- * true, a seed fails one of them with a probability of at most ALARM. */
+ * Statistical tests use fixed seeds and exact tail bounds (Bernstein, Hoeffding), not normal
+ * approximations: if the claim is true, a seed fails one of them with a probability of at most
+ * ALARM. */
 #include <criterion/criterion.h>
 #include <float.h>
 #include <math.h>
@@ -41,7 +43,8 @@ Test(rounding, philox_gives_the_known_answers_of_random123)
 
 /* ------------------------------------------------------------------ no clamp */
 
-/* A format's steps: fixed point values reach from -top * one to top * one; what is added before the shift. */
+/* A format's steps: fixed point values reach from -top * one to top * one; what is added before the
+ * shift. */
 static const struct steps {
     qcclFormat_t format;
     const char *codec;
@@ -64,7 +67,8 @@ static int fixed_point(const struct steps *s, float x, float scale)
     return (int)lrintf(x * (1.0f / scale * (float)s->one));
 }
 
-/* The largest finite value whose scale is `scale`, 0 if there is none: scales rise with values, so bisection finds it. */
+/* The largest finite value whose scale is `scale`, 0 if there is none: scales rise with values, so
+ * bisection finds it. */
 static float largest_with(const struct steps *s, float scale)
 {
     uint32_t low = 0, high = qccl_float_bits(FLT_MAX);
@@ -79,7 +83,8 @@ static float largest_with(const struct steps *s, float scale)
     return scale_of(s, x) == scale ? x : 0.0f;
 }
 
-/* Products and their rounding rise with x, so the largest x of each scale decides for all x of that scale. */
+/* Products and their rounding rise with x, so the largest x of each scale decides for all x of that
+ * scale. */
 Test(rounding, no_value_of_any_scale_leaves_the_levels_so_no_clamp_is_needed)
 {
     for (size_t f = 0; f < COUNT(steps); f++) {
@@ -97,7 +102,8 @@ Test(rounding, no_value_of_any_scale_leaves_the_levels_so_no_clamp_is_needed)
             cr_assert((s->offset + v + 65535) >> 16 <= s->top, "%s: %04x", s->codec, bits);
             cr_assert((s->offset + low) >> 16 >= lowest, "%s: %04x", s->codec, bits);
         }
-        /* Magnitudes from 2^-100 to 2^128 span 228 binades, and so do their scales, of 128 mantissas each. */
+        /* Magnitudes from 2^-100 to 2^128 span 228 binades, and so do their scales, of 128
+         * mantissas each. */
         cr_assert_gt(scales, 128 * 227, "%s: %d scales", s->codec, scales);
     }
 }
@@ -140,8 +146,9 @@ static void through(const char *text, const qcclPosition_t *at, const float *x, 
     free(message);
 }
 
-/* What a sum of `trials` independent terms within 1 of each other may differ from its mean, whose variance each is
- * `variance`: Bernstein, P(|S| >= t) <= 2 exp(-t^2 / (2 (trials * variance + t / 3))). */
+/* What a sum of `trials` independent terms within 1 of each other may differ from its mean, whose
+ * variance each is `variance`: Bernstein, P(|S| >= t) <= 2 exp(-t^2 / (2 (trials * variance + t /
+ * 3))). */
 static double bernstein(double trials, double variance, double tests)
 {
     double l = log(2 * tests / ALARM);
@@ -150,7 +157,8 @@ static double bernstein(double trials, double variance, double tests)
 
 enum { VALUES = 256, TRIALS = 2000 };
 
-/* The steps between levels that x lies in: the lower level is lower, the next lower + width, at a share of the way. */
+/* The steps between levels that x lies in: the lower level is lower, the next lower + width, at a
+ * share of the way. */
 struct between {
     double lower, width, share;
 };
@@ -225,8 +233,8 @@ Test(rounding, the_mean_over_seeds_is_the_value)
 
 enum { COINS = 1 << 18 };
 
-/* The first bit of every element's random number: int4 with groups whose scale is 1, and a value halfway between two
- * levels.  The first element of a group is its largest and has no coin. */
+/* The first bit of every element's random number: int4 with groups whose scale is 1, and a value
+ * halfway between two levels.  The first element of a group is its largest and has no coin. */
 static void coins(const qcclPosition_t *at, uint8_t *coin)
 {
     float *x = malloc(COINS * sizeof *x), *out = malloc(COINS * sizeof *out);
@@ -244,7 +252,8 @@ static void coins(const qcclPosition_t *at, uint8_t *coin)
 
 enum { COMPARISONS = 16 };
 
-/* Equal coins are half of all, within Hoeffding's bound: P(|S - n / 2| >= t) <= 2 exp(-2 t^2 / n). */
+/* Equal coins are half of all, within Hoeffding's bound: P(|S - n / 2| >= t) <= 2 exp(-2 t^2 / n).
+ */
 static void expect_independent(const uint8_t *a, const uint8_t *b, int distance, const char *what)
 {
     double equal = 0, pairs = 0;

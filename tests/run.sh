@@ -8,11 +8,12 @@
 #   5. clang, release, no MPI: the library's own suites
 #   6. valgrind: the race programs
 #
-# Installs what is missing from Debian.  Builds into build-test/.  The last line is "N passed, N failed"; the status is
-# 0 only when nothing failed.  QCCL_TEST_ONLY="gcc clang ..." picks parts: gcc, asan, tsan, emulated, clang, valgrind.
+# Installs what is missing from Debian.  Builds into build-test/, or $QCCL_TEST_BUILD.  The last line is "N passed, N
+# failed"; the status is 0 only when nothing failed.  QCCL_TEST_ONLY="gcc clang ..." picks parts: gcc, asan, tsan,
+# emulated, clang, valgrind.
 set -u
 cd "$(dirname "$0")/.." || exit 1
-top=$(pwd)/build-test
+top=${QCCL_TEST_BUILD:-$(pwd)/build-test}
 logs=""
 broken=0
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
@@ -67,17 +68,19 @@ build() {
     return 1
 }
 
-# check NAME LOG ARGUMENT...: runs meson test in build-test/NAME and keeps its log under LOG.
+# check NAME LOG ARGUMENT...: runs meson test in build-test/NAME and keeps its log under LOG, or LOG-valgrind.
 check() {
     name=$1
     log=$2
     shift 2
+    kept=$log
+    case " $* " in *" --wrapper "*) kept=$log-valgrind ;; esac
     say "$name: testing ($log)"
-    rm -f "$top/$name/meson-logs/$log.junit.xml" "$top/$name/meson-logs/$log.json"
+    rm -f "$top/$name/meson-logs/$kept.junit.xml" "$top/$name/meson-logs/$kept.json"
     meson test -C "$top/$name" --no-rebuild --print-errorlogs --logbase "$log" "$@" >"$top/$name.$log.log" 2>&1 ||
         sed -n '/^Summary of Failures/,$p' "$top/$name.$log.log"
-    logs="$logs $top/$name/meson-logs/$log"
-    say "$name: $(python3 tests/count.py "$top/$name/meson-logs/$log" |
+    logs="$logs $top/$name/meson-logs/$kept"
+    say "$name: $(python3 tests/count.py "$top/$name/meson-logs/$kept" |
         { read -r p f s && echo "$p passed, $f failed, $s skipped"; })"
 }
 
@@ -96,7 +99,7 @@ if wanted gcc || wanted valgrind; then
             done
         fi
         if wanted valgrind; then
-            check gcc valgrind --suite race --timeout-multiplier 5 \
+            check gcc race --suite race --timeout-multiplier 5 \
                 --wrapper 'valgrind -q --error-exitcode=99 --leak-check=full --errors-for-leak-kinds=definite,possible'
         fi
     fi

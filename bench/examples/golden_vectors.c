@@ -1,7 +1,9 @@
-/* Prints the golden vectors of docs/wire-format.md: for each codec the bytes of a message and the values it decodes to.
+/* Prints the golden vectors of docs/wire-format.md: for each codec the bytes of a message and the
+ * values it decodes to.
  *
- * Inputs are x[i] = ((37 * i) mod 101 - 50) / 8, which fp32 holds exactly.  Lines of 16 zero bytes are left out.  The vector of the
- * special groups has a NaN in its first group and zeros in its second, and carries a checksum over its payload. */
+ * Inputs are x[i] = ((37 * i) mod 101 - 50) / 8, which fp32 holds exactly.  Lines of 16 zero bytes
+ * are left out.  The vector of the special groups has a NaN in its first group and zeros in its
+ * second, and carries a checksum over its payload. */
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>

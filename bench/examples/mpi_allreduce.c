@@ -1,4 +1,5 @@
-/* MPI_Allreduce and qcclAllReduce on the same values: how far the results are apart, and what each rank sent.
+/* MPI_Allreduce and qcclAllReduce on the same values: how far the results are apart, and what each
+ * rank sent.
  *
  *     mpirun -n 4 mpi_allreduce [policy] */
 #include <math.h>

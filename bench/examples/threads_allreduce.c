@@ -1,7 +1,8 @@
-/* An allreduce between four threads of one process, at 4 bits a value, and what that did to the sum.
+/* An allreduce between four threads of one process, at 4 bits a value, and what that did to the
+ * sum.
  *
- * The smallest complete program: communicators for all ranks are made once, then every rank calls the collective
- * from a thread of its own.  Run it with QCCL_POLICY set to try another codec. */
+ * The smallest complete program: communicators for all ranks are made once, then every rank calls
+ * the collective from a thread of its own.  Run it with QCCL_POLICY set to try another codec. */
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>

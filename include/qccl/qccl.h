@@ -197,7 +197,7 @@ QCCL_API qcclResult_t qcclCommSetSequence(qcclComm_t comm, uint32_t sequence);
 QCCL_API qcclResult_t qcclCommGetSequence(qcclComm_t comm, uint32_t *sequence);
 
 /* What this rank did so far.  The error is sampled in the first block of every message that is
- * encoded without error feedback: the energies (sums of squares) of the values and of what changed. */
+ * encoded without error feedback: energies (sums of squares) of the values and of what changed. */
 typedef struct {
     size_t size;            /* sizeof(qcclStats_t), set by the caller */
     uint64_t calls;         /* collectives that were compressed */

@@ -1,9 +1,11 @@
 /* AVX2 parts of the kernel rows: one vector is half a row of a tile.
  *
- * Encoders work on the eight rows of lanes 0-7, then of lanes 8-15: the codes of a lane meet in one word.  Sums work on rows 0-3,
- * then 4-7, so that results leave in whole cache lines and eight totals stay in registers over all parts.
+ * Encoders work on the eight rows of lanes 0-7, then of lanes 8-15: the codes of a lane meet in one
+ * word.  Sums work on rows 0-3, then 4-7, so that results leave in whole cache lines and eight
+ * totals stay in registers over all parts.
  *
- * Functions that take a function or a flag are inlined into each format's unit, where those are constants. */
+ * Functions that take a function or a flag are inlined into each format's unit, where those are
+ * constants. */
 #ifndef QCCL_QUANT_X86_AVX2_H
 #define QCCL_QUANT_X86_AVX2_H
 
@@ -56,8 +58,9 @@ INLINE256 __m128i halves256(__m256i words)
 
 /* ------------------------------------------------------------------ random numbers */
 
-/* The state of Philox between rounds, in four sets of 64-bit lanes: even and odd blocks of lanes 0-7 and of 8-15.  Products hold
- * both halves in place.  Words stand in low halves, with anything above them; low0 and low1 are words 3 and 1. */
+/* The state of Philox between rounds, in four sets of 64-bit lanes: even and odd blocks of lanes
+ * 0-7 and of 8-15.  Products hold both halves in place.  Words stand in low halves, with anything
+ * above them; low0 and low1 are words 3 and 1. */
 struct philox256 {
     __m256i word0[SETS], word2[SETS], low0[SETS], low1[SETS];
 };
@@ -100,8 +103,8 @@ INLINE256 void philox_first256(struct philox256 *p, const __m256i counter[SETS],
     }
 }
 
-/* The words of the sixteen blocks of a tile, lanes 0-7 and 8-15: four chains of products at once, which one alone would
- * leave waiting. */
+/* The words of the sixteen blocks of a tile, lanes 0-7 and 8-15: four chains of products at once,
+ * which one alone would leave waiting. */
 INLINE256 void philox256(__m256i words[2][4], uint32_t first, const struct philox_start *start)
 {
     const __m256i lanes = _mm256_setr_epi32(0, 0, 2, 0, 4, 0, 6, 0);
@@ -146,8 +149,8 @@ INLINE256 __m256 fed256(const float *x, const float *residual, size_t i, bool fe
     return feedback ? _mm256_add_ps(value, _mm256_loadu_ps(residual + i)) : value;
 }
 
-/* Sources of the next block on their way while this one is worked on: of every four lines one while it is scanned and three
- * while it is encoded, so that memory is never idle. */
+/* Sources of the next block on their way while this one is worked on: of every four lines one while
+ * it is scanned and three while it is encoded, so that memory is never idle. */
 INLINE256 void prefetch256(const struct encode_block *b, size_t i, bool feedback)
 {
     _mm_prefetch((const char *)(b->x + b->elems + i), _MM_HINT_T0);
@@ -241,7 +244,8 @@ struct half256 {
     size_t first, unit, lane;
 };
 
-/* From eight rows, the codes in bits 16 and up, to the codes of the half tile that begins at `lane`. */
+/* From eight rows, the codes in bits 16 and up, to the codes of the half tile that begins at
+ * `lane`. */
 typedef void pack256_fn(uint8_t *codes, size_t lane, const __m256i rows[TILE_ROWS]);
 
 INLINE256 void int_half256(const struct encode_block *b, const struct half256 *half,
@@ -299,8 +303,8 @@ INLINE256 __m256i pair256(__m256i low, __m256i high)
     return _mm256_blend_epi16(_mm256_srli_epi32(low, 16), high, 0xaa);
 }
 
-/* Eight rows of codes of 1, 2 or 4 bits: rows 0-3 in the low 4 * bits bits of the low half, rows 4-7 in those of the
- * high one, anything above. */
+/* Eight rows of codes of 1, 2 or 4 bits: rows 0-3 in the low 4 * bits bits of the low half, rows
+ * 4-7 in those of the high one, anything above. */
 INLINE256 __m256i merge_rows256(const __m256i v[TILE_ROWS], int bits)
 {
     const __m256i mask = _mm256_set1_epi16((short)((1 << bits) - 1));
@@ -327,8 +331,8 @@ INLINE256 void store_half256(float *out, const __m256 rows[TILE_ROWS], enum stor
     }
 }
 
-/* Decodes rows 4 * half to 4 * half + 3 of a tile, each as two vectors; scales are those of the half's units, zero
- * in a format without. */
+/* Decodes rows 4 * half to 4 * half + 3 of a tile, each as two vectors; scales are those of the
+ * half's units, zero in a format without. */
 typedef void decode256_fn(__m256 rows[TILE_ROWS], const uint8_t *codes, int half,
                           const uint16_t *scales);
 

@@ -1,7 +1,8 @@
-/* AVX-512 parts of the kernel rows: one vector is one row of a tile, sixteen lanes; eight of them, a whole tile, stay in
- * registers.
+/* AVX-512 parts of the kernel rows: one vector is one row of a tile, sixteen lanes; eight of them,
+ * a whole tile, stay in registers.
  *
- * Functions that take a function or a flag are inlined into each format's unit, where those are constants. */
+ * Functions that take a function or a flag are inlined into each format's unit, where those are
+ * constants. */
 #ifndef QCCL_QUANT_X86_AVX512_H
 #define QCCL_QUANT_X86_AVX512_H
 
@@ -51,8 +52,8 @@ INLINE512 __m512i bf16_nearest512(__m512 x)
 
 /* ------------------------------------------------------------------ random numbers */
 
-/* Philox in 64-bit lanes, whose products hold both halves in place.  Counters stand in the low halves; so do the words
- * that come out, with anything above them. */
+/* Philox in 64-bit lanes, whose products hold both halves in place.  Counters stand in the low
+ * halves; so do the words that come out, with anything above them. */
 INLINE512 void philox_lanes512(__m512i words[4], __m512i counter, const struct philox_start *s)
 {
     const __m512i m0 = _mm512_set1_epi64(PHILOX_M0), m1 = _mm512_set1_epi64(PHILOX_M1);
@@ -80,7 +81,8 @@ INLINE512 void philox_lanes512(__m512i words[4], __m512i counter, const struct p
     words[3] = q0;
 }
 
-/* The words of blocks first to first + 15: even ones in one set of lanes, odd ones in another, merged at the end. */
+/* The words of blocks first to first + 15: even ones in one set of lanes, odd ones in another,
+ * merged at the end. */
 INLINE512 void philox512(__m512i words[4], uint32_t first, const struct philox_start *start)
 {
     const __m512i lanes = _mm512_setr_epi32(0, 0, 2, 0, 4, 0, 6, 0, 8, 0, 10, 0, 12, 0, 14, 0);
@@ -121,8 +123,8 @@ INLINE512 __m512 fed512(const float *x, const float *residual, size_t i, bool fe
     return feedback ? _mm512_add_ps(value, _mm512_loadu_ps(residual + i)) : value;
 }
 
-/* Sources of the next block on their way while this one is worked on: of every four lines one while it is scanned and three
- * while it is encoded, so that memory is never idle. */
+/* Sources of the next block on their way while this one is worked on: of every four lines one while
+ * it is scanned and three while it is encoded, so that memory is never idle. */
 INLINE512 void prefetch512(const struct encode_block *b, size_t i, bool feedback)
 {
     _mm_prefetch((const char *)(b->x + b->elems + i), _MM_HINT_T0);
@@ -265,7 +267,8 @@ INLINE512 __m512i merge512(__m512i low, __m512i high, unsigned bits)
     return select512((1u << (16 + bits)) - 1, low, _mm512_slli_epi32(high, bits));
 }
 
-/* Eight rows of codes of 1, 2 or 4 bits: at bit 16 and up when bits is 1 or 2; as whole words when it is 4. */
+/* Eight rows of codes of 1, 2 or 4 bits: at bit 16 and up when bits is 1 or 2; as whole words when
+ * it is 4. */
 INLINE512 __m512i merge_rows512(const __m512i v[TILE_ROWS], unsigned bits)
 {
     __m512i low = merge512(merge512(v[0], v[1], bits), merge512(v[2], v[3], bits), 2 * bits);
@@ -357,7 +360,8 @@ INLINE512 __m512 level_table512(__m512 levels, uint16_t scale)
     return _mm512_maskz_mul_ps(scale_is_zero(scale) ? 0 : 0xffff, levels, s);
 }
 
-/* Codes of 2 or 4 bits through a table of sixteen levels: the permutation looks at four bits of an index. */
+/* Codes of 2 or 4 bits through a table of sixteen levels: the permutation looks at four bits of an
+ * index. */
 INLINE512 void decode_levels512(__m512 rows[TILE_ROWS], __m512i words, unsigned bits, __m512 levels,
                                 const uint16_t *scales)
 {

@@ -1,4 +1,5 @@
-/* bf16, AVX2: the top halves of values, rounded to nearest even or stochastically; no groups, no scales. */
+/* bf16, AVX2: the top halves of values, rounded to nearest even or stochastically; no groups, no
+ * scales. */
 #include "quant/x86/avx2.h"
 #include "quant/x86/x86_kernels.h"
 

@@ -1,4 +1,5 @@
-/* bf16, AVX-512: the top halves of values, rounded to nearest even or stochastically; no groups, no scales. */
+/* bf16, AVX-512: the top halves of values, rounded to nearest even or stochastically; no groups, no
+ * scales. */
 #include "quant/x86/avx512.h"
 #include "quant/x86/x86_kernels.h"
 

@@ -1,4 +1,5 @@
-/* sr1 and sign1, AVX2: each lane packs its eight bits into a byte; the bits of zero groups are cleared in the byte. */
+/* sr1 and sign1, AVX2: each lane packs its eight bits into a byte; the bits of zero groups are
+ * cleared in the byte. */
 #include "quant/c_kernels.h"
 #include "quant/x86/avx2.h"
 #include "quant/x86/x86_kernels.h"

@@ -54,7 +54,8 @@ static void encode_by_c(const struct encode_args *args, const struct encoder *en
     encoder->c_row(&part);
 }
 
-/* Scans and encodes a block whose place and size are set; false: it is for the C row, nothing is written. */
+/* Scans and encodes a block whose place and size are set; false: it is for the C row, nothing is
+ * written. */
 static bool encode_block(struct encode_block *b, const struct encoder *encoder)
 {
     b->groups = b->elems / b->group;

@@ -1,10 +1,12 @@
 /* What the AVX2 and the AVX-512 rows share and that needs no intrinsics of either.
  *
- * Encoding goes block by block, small enough for the first-level cache: 1. scan: the largest magnitude of each group; 2. scales: those of
- * all groups in one vector loop; 3. tiles: 128 values at a time, with the scale of each unit of 32 values at hand, so that a group
- * may be any multiple of 32.  A block that holds a NaN or an infinity goes through the C row: that run is lost anyway.
+ * Encoding goes block by block, small enough for the first-level cache: 1. scan: the largest
+ * magnitude of each group; 2. scales: those of all groups in one vector loop; 3. tiles: 128 values
+ * at a time, with the scale of each unit of 32 values at hand, so that a group may be any multiple
+ * of 32.  A block that holds a NaN or an infinity goes through the C row: that run is lost anyway.
  *
- * Decoding and decoding with addition are sums of one and of two parts: both wait for memory, not for the product with 1. */
+ * Decoding and decoding with addition are sums of one and of two parts: both wait for memory, not
+ * for the product with 1. */
 #ifndef QCCL_QUANT_X86_BLOCKS_H
 #define QCCL_QUANT_X86_BLOCKS_H
 
@@ -25,15 +27,17 @@ enum {
 /* A group whose largest magnitude has fewer bits than this is zero: 2^-100. */
 #define TINY_BITS 0x0d800000u
 #define INFINITY_BITS 0x7f800000u
-/* With feedback, groups whose scale is at least 2^119 go through the C row too: twice the largest level times that may
- * overflow, and what is lost is then not kept. */
+/* With feedback, groups whose scale is at least 2^119 go through the C row too: twice the largest
+ * level times that may overflow, and what is lost is then not kept. */
 #define OVERFLOW_BITS 0x7b000000u
 
-/* The counters of a message differ in word 0 alone, so parts of the first three rounds of Philox are the same for all:
+/* The counters of a message differ in word 0 alone, so parts of the first three rounds of Philox
+ * are the same for all:
  *
- *   round 0: words 0 and 1 are constant    word 2 = high(block * M0) ^ word2_round0    word 3 = low(block * M0)
- *   round 1: word 0 = high(word 2 * M1) ^ word0_round1    word 1 = low(word 2 * M1)
- *            word 2 = word 3 ^ word2_round1               word 3 is constant
+ *   round 0: words 0 and 1 are constant
+ *            word 2 = high(block * M0) ^ word2_round0    word 3 = low(block * M0)
+ *   round 1: word 0 = high(word 2 * M1) ^ word0_round1   word 1 = low(word 2 * M1)
+ *            word 2 = word 3 ^ word2_round1              word 3 is constant
  *   round 2: word 2 = high(word 0 * M0) ^ word2_round2, the rest as in every round */
 struct philox_start {
     uint32_t word2_round0, word0_round1, word2_round1, word2_round2;

@@ -1,7 +1,7 @@
 /* The converters, AVX2 and F16C.  What is left after whole vectors goes through the C row.
  *
- * A Hadamard transform takes its short spans, 1 to 8, inside rows of sixteen lanes, then its long ones between rows, eight
- * lanes at a time. */
+ * A Hadamard transform takes its short spans, 1 to 8, inside rows of sixteen lanes, then its long
+ * ones between rows, eight lanes at a time. */
 #include "quant/c_kernels.h"
 #include "quant/x86/avx2.h"
 #include "quant/x86/x86_kernels.h"
@@ -77,8 +77,8 @@ void scale_avx2(float *x, float weight, size_t elems)
     scale_c(x + end, weight, elems - end);
 }
 
-/* Spans 1, 2 and 4: lanes whose bit is clear get their value plus their partner's, the others their partner's minus
- * theirs. */
+/* Spans 1, 2 and 4: lanes whose bit is clear get their value plus their partner's, the others their
+ * partner's minus theirs. */
 INLINE256 __m256 short_spans(__m256 x)
 {
     __m256 partner = _mm256_permute_ps(x, 0xb1);

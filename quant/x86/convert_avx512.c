@@ -1,6 +1,7 @@
 /* The converters, AVX-512.  What is left after whole vectors goes through the C row.
  *
- * A Hadamard transform takes its short spans, 1 to 8, inside rows of sixteen lanes, and its long ones between rows. */
+ * A Hadamard transform takes its short spans, 1 to 8, inside rows of sixteen lanes, and its long
+ * ones between rows. */
 #include "quant/c_kernels.h"
 #include "quant/x86/avx512.h"
 #include "quant/x86/x86_kernels.h"
@@ -76,7 +77,8 @@ void scale_avx512(float *x, float weight, size_t elems)
     scale_c(x + end, weight, elems - end);
 }
 
-/* Lanes whose bit `span` is clear: their value plus their partner's; the others: their partner's minus theirs. */
+/* Lanes whose bit `span` is clear: their value plus their partner's; the others: their partner's
+ * minus theirs. */
 INLINE512 __m512 butterfly(__m512 x, __m512 partner, __mmask16 upper)
 {
     return _mm512_mask_sub_ps(_mm512_add_ps(x, partner), upper, partner, x);

@@ -1,5 +1,5 @@
-/* int4, AVX-512: each lane packs its eight codes into one word; decoding a row is one shift and one permutation of
- * a table of levels that was multiplied by the scale. */
+/* int4, AVX-512: each lane packs its eight codes into one word; decoding a row is one shift and one
+ * permutation of a table of levels that was multiplied by the scale. */
 #include "quant/c_kernels.h"
 #include "quant/x86/avx512.h"
 #include "quant/x86/x86_kernels.h"

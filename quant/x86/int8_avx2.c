@@ -1,6 +1,7 @@
 /* int8, AVX2: two planes of words, rows 0-3 and rows 4-7, a byte for each row.
  *
- * No clamp: the largest magnitude of a group, multiplied, stays within 127 * 65536 (tests/rounding.c). */
+ * No clamp: the largest magnitude of a group, multiplied, stays within 127 * 65536
+ * (tests/rounding.c). */
 #include "quant/c_kernels.h"
 #include "quant/x86/avx2.h"
 #include "quant/x86/x86_kernels.h"

@@ -1,7 +1,9 @@
-/* The AVX-512 intrinsics: the compiler's own, or with QCCL_EMULATED_AVX512 those of SIMDe, which compile to AVX2.
+/* The AVX-512 intrinsics: the compiler's own, or with QCCL_EMULATED_AVX512 those of SIMDe, which
+ * compile to AVX2.
  *
- * Emulated rows compute the same bits and exist for machines without AVX-512, where they are tested.  What SIMDe 0.7.4 lacks is added
- * here from halves of 256 bits; the rows themselves know nothing of it. */
+ * Emulated rows compute the same bits and exist for machines without AVX-512, where they are
+ * tested.  What SIMDe 0.7.4 lacks is added here from halves of 256 bits; the rows themselves know
+ * nothing of it. */
 #ifndef QCCL_QUANT_X86_INTRINSICS_H
 #define QCCL_QUANT_X86_INTRINSICS_H
 
