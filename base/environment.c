@@ -3,6 +3,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <locale.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,7 +35,8 @@ qcclResult_t qccl_env_u64(const char *name, uint64_t *number)
         return qcclSuccess;
     char *end;
     errno = 0;
-    unsigned long long value = strtoull(text, &end, 0);
+    bool hex = text[0] == '0' && (text[1] | 0x20) == 'x';
+    unsigned long long value = strtoull(text, &end, hex ? 16 : 10);
     CHECK_ARG(isdigit((unsigned char)*text) && !*end && !errno, "%s=%s is no whole number", name,
               text);
     *number = value;
@@ -47,8 +49,13 @@ qcclResult_t qccl_env_seconds(const char *name, double *seconds)
     if (!text)
         return qcclSuccess;
     char *end;
-    double value = strtod(text, &end);
-    CHECK_ARG(end != text && !*end && isfinite(value), "%s=%s is no number of seconds", name, text);
+    locale_t plain =
+        newlocale(LC_NUMERIC_MASK, "C", NULL); /* a point, whatever the program's locale */
+    double value = plain ? strtod_l(text, &end, plain) : strtod(text, &end);
+    if (plain)
+        freelocale(plain);
+    CHECK_ARG(end != text && !*end && isfinite(value) && value != 0,
+              "%s=%s is no number of seconds (negative: for ever)", name, text);
     *seconds = value;
     return qcclSuccess;
 }

@@ -73,7 +73,9 @@ static void print_worst(const struct summary *s)
 {
     const struct bench_findings *f = &s->found;
     if (f->worst_error == 0) {
-        printf("worst group     none: every value is exact\n");
+        bool exact = f->wrong == 0 && f->nan_values == 0;
+        printf("worst group     none: %s\n",
+               exact ? "every value is exact" : "every value is exact or not finite");
         return;
     }
     printf("worst group     %zu of rank %d's segment, values %llu to %llu: error %.3g beside a "

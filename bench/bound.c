@@ -69,7 +69,9 @@ static double group_step(const qcclCodec_t *codec, double max, double mean, doub
     /* v rounds to 2^-16 steps, and 1 / s and its product with x to fp32, which x / s <= top
      * enlarges. */
     double in_steps = codec->nearest ? 0.5 + 0x1p-17 : 1.0;
-    return bf16_up((float)max / (float)top) * (in_steps + (top + 1) * 4 * rounding);
+    double step = bf16_up((float)max / (float)top) * (in_steps + (top + 1) * 4 * rounding);
+    return fmax(step,
+                fmin(a, 0x1p-100)); /* max is a bound: the group may be one that becomes zero */
 }
 
 static void add_group_steps(const qcclCodec_t *codec, const double *magnitude, size_t count,

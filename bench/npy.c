@@ -1,7 +1,9 @@
 /* Files of numbers: raw, or with the header of NumPy's .npy format (versions 1 to 3); see
  * input.h. */
+#include <ctype.h>
 #include <errno.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,17 +50,18 @@ static const char *header_value(const char *header, const char *key)
     return at + strspn(at, "': ");
 }
 
-/* Elements that a shape such as (3, 4) holds. */
+/* Elements that a shape such as (3, 4) holds; SIZE_MAX when it is none, or absurdly large. */
 static size_t shape_elements(const char *shape)
 {
+    const size_t most = (size_t)1 << 44;
     size_t count = 1;
-    if (*shape == '(')
-        shape++;
-    while (*shape && *shape != ')') {
+    if (*shape != '(')
+        return SIZE_MAX;
+    for (shape++; *shape != ')';) {
         char *end;
         unsigned long long size = strtoull(shape, &end, 10);
-        if (end == shape)
-            break;
+        if (!isdigit((unsigned char)*shape) || size > most || (size && count > most / size))
+            return SIZE_MAX;
         count *= (size_t)size;
         shape = end + strspn(end, ", L");
     }
@@ -77,7 +80,11 @@ static int understand_header(const char *path, const char *header, struct bench_
                            path, (int)strcspn(type, ","), type);
     if (strncmp(header_value(header, "'fortran_order'"), "False", 5) != 0)
         return bench_error("%s: its order is Fortran's, expected C's", path);
-    file->count = shape_elements(header_value(header, "'shape'"));
+    const char *shape = header_value(header, "'shape'");
+    file->count = shape_elements(shape);
+    if (file->count == SIZE_MAX)
+        return bench_error("%s: its shape is %.*s, expected whole numbers in brackets", path,
+                           (int)strcspn(shape, "}\n"), shape);
     return 0;
 }
 
@@ -115,8 +122,9 @@ static int load_raw(const char *path, FILE *stream, qcclDataType_t type, struct 
     struct stat about;
     if (fstat(fileno(stream), &about))
         return bench_error("%s: %s", path, strerror(errno));
-    if (S_ISDIR(about.st_mode))
-        return bench_error("%s: is a directory", path);
+    if (!S_ISREG(about.st_mode))
+        return bench_error("%s: is %s", path,
+                           S_ISDIR(about.st_mode) ? "a directory" : "no regular file");
     size_t bytes = (size_t)about.st_size, size = qcclTypeBytes(type);
     if (bytes % size)
         return bench_error("%s: %zu bytes are no whole number of %s values of %zu bytes", path,

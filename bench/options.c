@@ -123,7 +123,8 @@ bool bench_parse_integer(const char *text, uint64_t low, uint64_t high, uint64_t
     if (!isdigit((unsigned char)*text))
         return false;
     errno = 0;
-    unsigned long long number = strtoull(text, &end, 0);
+    bool hex = text[0] == '0' && (text[1] | 0x20) == 'x';
+    unsigned long long number = strtoull(text, &end, hex ? 16 : 10);
     if (errno || *end || number < low || number > high)
         return false;
     *value = number;

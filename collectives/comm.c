@@ -1,6 +1,7 @@
 /* Making, breaking and freeing communicators, and what they keep between calls. */
 #include "collectives/comm.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,9 +26,11 @@ qcclResult_t qccl_comm_usable(const struct qcclComm *comm, const char *call)
 qcclResult_t qccl_comm_break(struct qcclComm *comm, qcclResult_t error)
 {
     const qcclTransport_t *mover = &comm->transport.mover;
-    int none = qcclSuccess;
-    if (atomic_compare_exchange_strong(&comm->broken, &none, (int)error))
+    int before = qcclSuccess;
+    if (atomic_compare_exchange_strong(&comm->broken, &before, (int)error))
         strncpy(comm->broken_sentence, qccl_last_error(), sizeof comm->broken_sentence - 1);
+    else if (before == qcclAborted) /* by another thread, which is why this call failed */
+        error = qccl_fail(qcclAborted, "qcclCommAbort was called");
     qccl_log(QCCL_LOG_WARN, mover->rank, "the communicator is broken: %s", qccl_last_error());
     if (mover->abort)
         mover->abort(mover->context);
@@ -92,6 +95,7 @@ static qcclResult_t configure(struct qcclComm *comm, const qcclConfig_t *given)
     comm->seed = config.seed;
     if (!config.seed)
         RETURN_IF_FAILED(qccl_env_u64("QCCL_SEED", &comm->seed));
+    CHECK_ARG(!isnan(config.timeout), "config.timeout is not a number");
     comm->timeout = config.timeout;
     if (config.timeout == 0) {
         comm->timeout = TIMEOUT_DEFAULT;

@@ -54,6 +54,12 @@ static void add_part(struct builder *b, struct plan_part part)
         p->parts[p->nparts++] = part;
 }
 
+/* Values of the largest message: groups may force a chunk to a large unit, but not a call. */
+static size_t message_elems(const struct plan *p)
+{
+    return p->chunk_elems < p->key.count ? p->chunk_elems : p->key.count;
+}
+
 /* Makes sure a slot exists and holds a chunk's message of the codec. */
 static int use_slot(struct builder *b, int slot, const qcclCodec_t *codec)
 {
@@ -63,7 +69,7 @@ static int use_slot(struct builder *b, int slot, const qcclCodec_t *codec)
         if (!b->failed)
             b->slot_bytes[p->nslots] = 0;
     }
-    size_t bytes = (qccl_wire_bytes(codec, p->chunk_elems) + 63) / 64 * 64;
+    size_t bytes = (qccl_wire_bytes(codec, message_elems(p)) + 63) / 64 * 64;
     if (!b->failed && b->slot_bytes[slot] < bytes)
         b->slot_bytes[slot] = bytes;
     return slot;
@@ -121,10 +127,10 @@ static size_t most_workspace(const struct plan *p, const struct collective_polic
     const qcclCodec_t *codecs[] = {&policy->main, &policy->gather, &policy->intra};
     size_t most = 0, n = (size_t)p->nranks;
     for (int i = 0; i < (p->two_level ? 3 : 2); i++) {
-        size_t bytes = qccl_wire_bytes(codecs[i], p->chunk_elems);
+        size_t bytes = qccl_wire_bytes(codecs[i], message_elems(p));
         most = bytes > most ? bytes : most;
     }
-    return p->two_level ? 3 * n * most + p->chunk_elems * sizeof(float) : 2 * n * most;
+    return p->two_level ? 3 * n * most + message_elems(p) * sizeof(float) : 2 * n * most;
 }
 
 static void set_chunk(struct plan *p, size_t chunk_unit, size_t limit)
@@ -442,7 +448,7 @@ static void place_slots(struct builder *b)
     for (int i = 0; i < p->nslots; i++)
         p->slot_offset[i + 1] = p->slot_offset[i] + b->slot_bytes[i];
     p->node_sum_offset = p->slot_offset[p->nslots];
-    p->workspace_bytes = p->node_sum_offset + (p->two_level ? p->chunk_elems * sizeof(float) : 0);
+    p->workspace_bytes = p->node_sum_offset + (p->two_level ? message_elems(p) * sizeof(float) : 0);
 }
 
 /* ------------------------------------------------------------------ whole plans */

@@ -85,7 +85,7 @@ struct plan {
     int nparts;
     size_t *slot_offset; /* in the workspace, nslots + 1 numbers */
     int nslots;
-    size_t node_sum_offset; /* of chunk_elems floats, or the workspace's end when there are none */
+    size_t node_sum_offset; /* of a chunk of floats, or the workspace's end when there are none */
     size_t workspace_bytes;
     size_t residual_elems;
     size_t raw_bytes; /* what this rank would send uncompressed */

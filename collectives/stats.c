@@ -8,8 +8,9 @@ void qccl_stats_print(const struct qcclComm *comm)
 {
     const qcclStats_t *s = &comm->stats;
     double ratio = s->wire_bytes ? (double)s->raw_bytes / (double)s->wire_bytes : 0.0;
-    double error = s->sampled_energy > 0 ? sqrt(s->sampled_error / s->sampled_energy) : 0.0;
-    char text[1024];
+    char text[1024], error[32] = "none sampled";
+    if (s->sampled_energy > 0)
+        snprintf(error, sizeof error, "%.3g", sqrt(s->sampled_error / s->sampled_energy));
     int n = snprintf(
         text, sizeof text,
         "qccl rank %d of %d\n"
@@ -18,7 +19,7 @@ void qccl_stats_print(const struct qcclComm *comm)
         "  raw bytes         %12llu\n"
         "  wire bytes        %12llu  ratio %.2f\n"
         "  encode, wire, decode ms  %.3f  %.3f  %.3f\n"
-        "  relative error of encoding, sampled  %.3g\n",
+        "  relative error of encoding, sampled  %s\n",
         qccl_rank(comm), qccl_nranks(comm), (unsigned long long)s->calls,
         (unsigned long long)s->passed, (unsigned long long)s->passed_type,
         (unsigned long long)s->passed_op, (unsigned long long)s->passed_small,

@@ -1,6 +1,7 @@
 /* The public codec calls: arguments checked, then handed to the block loops. */
 #include "base/cpu.h"
 #include "base/environment.h"
+#include "base/memory.h"
 #include "base/status.h"
 #include "quant/codec.h"
 #include "quant/segment.h"
@@ -84,17 +85,13 @@ qcclResult_t qcclDecode(const void *message, size_t bytes, void *values, qcclDat
     return qccl_decode_segment(&m, values, datatype, add != 0);
 }
 
-enum { MESSAGES_MAX = 1024 };
+enum { MESSAGES_MAX = 1 << 16, MESSAGES_ON_STACK = 16 };
 
-/* Opens all messages of a sum and runs it. */
-static qcclResult_t sum_messages(const char *call, const void *const *messages, const size_t *bytes,
-                                 int nmessages, struct reduction *r)
+/* Opens all messages of a sum and runs it; open and parts have room for all. */
+static qcclResult_t sum_terms(const char *call, const void *const *messages, const size_t *bytes,
+                              int nmessages, struct message *open, struct part *parts,
+                              struct reduction *r)
 {
-    CHECK_ARG(messages && bytes, "%s: %s is NULL", call, messages ? "bytes" : "messages");
-    CHECK_ARG(nmessages >= 1 && nmessages <= MESSAGES_MAX, "%s: nmessages %d is not in 1..%d", call,
-              nmessages, MESSAGES_MAX);
-    struct message open[MESSAGES_MAX];
-    struct part parts[MESSAGES_MAX];
     for (int i = 0; i < nmessages; i++) {
         RETURN_IF_FAILED(open_message(call, messages[i], bytes[i], r->count, &open[i]));
         const qcclCodec_t *a = &open[0].codec, *b = &open[i].codec;
@@ -106,6 +103,28 @@ static qcclResult_t sum_messages(const char *call, const void *const *messages, 
     r->parts = parts;
     r->nparts = nmessages;
     return qccl_reduce_segment(r);
+}
+
+static qcclResult_t sum_messages(const char *call, const void *const *messages, const size_t *bytes,
+                                 int nmessages, struct reduction *r)
+{
+    struct message open[MESSAGES_ON_STACK], *more;
+    struct part parts[MESSAGES_ON_STACK], *more_parts;
+    CHECK_ARG(messages && bytes, "%s: %s is NULL", call, messages ? "bytes" : "messages");
+    CHECK_ARG(nmessages >= 1 && nmessages <= MESSAGES_MAX, "%s: nmessages %d is not in 1..%d", call,
+              nmessages, MESSAGES_MAX);
+    if (nmessages <= MESSAGES_ON_STACK)
+        return sum_terms(call, messages, bytes, nmessages, open, parts, r);
+    more = qccl_alloc((size_t)nmessages, sizeof *more);
+    more_parts = qccl_alloc((size_t)nmessages, sizeof *more_parts);
+    qcclResult_t result = qcclOutOfMemory;
+    if (more && more_parts)
+        result = sum_terms(call, messages, bytes, nmessages, more, more_parts, r);
+    else
+        qccl_fail(result, "%s: no memory to list %d messages", call, nmessages);
+    qccl_free(more_parts);
+    qccl_free(more);
+    return result;
 }
 
 qcclResult_t qcclDecodeSum(const void *const *messages, const size_t *bytes, int nmessages,

@@ -5,7 +5,7 @@
  * unit, goes through the C row. */
 #include "quant/segment.h"
 
-#include <assert.h>
+#include <math.h>
 #include <stdalign.h>
 #include <string.h>
 
@@ -18,7 +18,7 @@
 
 enum {
     BLOCK_ELEMS = 2048,     /* of the usual block: 8 KiB of fp32 */
-    STACK_ELEMS = 8192,     /* of the largest block on the stack */
+    STACK_ELEMS = 2048,     /* of the largest block on the stack: threads may have small ones */
     STREAM_ELEMS = 1 << 18, /* results of at least this size are stored around the caches */
     PARTS_ON_STACK = 64,
 };
@@ -294,6 +294,8 @@ qcclResult_t qccl_sample_error(const struct source *source, const struct message
     qcclResult_t result = qccl_decode_segment(&head, scratch.a, qcclFloat32, false);
     for (size_t i = 0; result == qcclSuccess && i < head.count; i++) {
         double x = scratch.b[i], lost = x - scratch.a[i];
+        if (!isfinite(lost)) /* one overflow must not spoil what is sampled later */
+            continue;
         *energy += x * x;
         *error += lost * lost;
     }

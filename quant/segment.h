@@ -50,7 +50,7 @@ struct reduction {
 };
 
 /* All return qcclOutOfMemory only: when a unit of the groups in play is too large for the stack
- * (over 8192 values), or there are very many parts, and there is no memory.  Nothing was written
+ * (over 2048 values), or there are very many parts, and there is no memory.  Nothing was written
  * then. */
 qcclResult_t qccl_encode_segment(const struct source *source, size_t count,
                                  const struct encoding *encoding);

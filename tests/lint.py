@@ -62,7 +62,7 @@ def line_of(text, at):
 
 def matches(pattern, names, texts, what, flags=re.M):
     for name in names:
-        for m in re.finditer(pattern, texts[name], flags):
+        for m in re.finditer(pattern, texts.get(name, ""), flags):
             yield f"{name}:{line_of(texts[name], m.start())}: {what}: {m.group(0).strip()[:80]}"
 
 
@@ -187,9 +187,11 @@ def no_positional_initialiser_of_a_struct():
     for name in C_FILES:
         for m in re.finditer(r"\bstruct\s+\w+\s+\w+((?:\[[^\]]*\])*)\s*=\s*\{", CODE[name]):
             rest = re.sub(r"^\s*#[^\n]*$", "", CODE[name][m.end():m.end() + 400], flags=re.M).lstrip()
-            if m.group(1) and rest.startswith(("{", "[")):
+            inner = bool(m.group(1)) and rest.startswith(("{", "["))
+            if inner:
                 rest = rest.partition("{")[2].lstrip()
-            if not rest.startswith((".", "0}", "}")) and not re.match(r"\w+[,}(]", rest if m.group(1) else ""):
+            values = bool(m.group(1)) and not inner and re.match(r"\w+[,}(]", rest)
+            if not rest.startswith((".", "0}", "}")) and not values:
                 yield f"{name}:{line_of(CODE[name], m.start())}: a positional initialiser: {m.group(0)}"
 
 

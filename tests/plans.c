@@ -304,8 +304,11 @@ static bool check_slots(struct simulation *s, int rank)
             return fail(s, rank, "a slot begins at", (long)p->slot_offset[i]);
     if (p->slot_offset[p->nslots] > p->node_sum_offset || p->node_sum_offset > p->workspace_bytes)
         return fail(s, rank, "slots end behind the workspace of", (long)p->workspace_bytes);
-    if (p->two_level && p->workspace_bytes - p->node_sum_offset < p->chunk_elems * sizeof(float))
-        return fail(s, rank, "no room for a node sum", (long)p->chunk_elems);
+    for (int segment = 0; segment < s->nranks && p->two_level; segment++) {
+        size_t first, elems = qccl_plan_chunk(p, segment, 0, &first);
+        if (p->workspace_bytes - p->node_sum_offset < elems * sizeof(float))
+            return fail(s, rank, "no room for a node sum", (long)elems);
+    }
     return p->nslots <= SLOTS || fail(s, rank, "more slots than the test knows", p->nslots);
 }
 

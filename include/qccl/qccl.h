@@ -197,7 +197,8 @@ QCCL_API qcclResult_t qcclCommSetSequence(qcclComm_t comm, uint32_t sequence);
 QCCL_API qcclResult_t qcclCommGetSequence(qcclComm_t comm, uint32_t *sequence);
 
 /* What this rank did so far.  The error is sampled in the first block of every message that is
- * encoded without error feedback: energies (sums of squares) of the values and of what changed. */
+ * encoded without error feedback, where it is finite: energies (sums of squares) of the values and
+ * of what changed. */
 typedef struct {
     size_t size;            /* sizeof(qcclStats_t), set by the caller */
     uint64_t calls;         /* collectives that were compressed */
@@ -286,10 +287,10 @@ QCCL_API qcclResult_t qcclAllGatherDelta(const float *master, void *replica, siz
 
 /* ------------------------------------------------------------------ codecs on their own
  *
- * Pure functions, usable from any thread.  QCCL_CHECK=1 adds a checksum over scales and codes;
- * decoding checks it where it is there.  values are of type fp32, bf16 or fp16 at any address; a
- * message starts at a multiple of 8 bytes (64 is faster) and has the layout of docs/wire-format.md.
- */
+ * Pure functions, usable from any thread with at least 64 KiB of stack left.  QCCL_CHECK=1 adds a
+ * checksum over scales and codes; decoding checks it where it is there.  values are of type fp32,
+ * bf16 or fp16 at any address; a message starts at a multiple of 8 bytes (64 is faster) and has the
+ * layout of docs/wire-format.md. */
 
 typedef enum {
     qcclFormatNone = 0, /* fp32 as it is */

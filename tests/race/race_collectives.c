@@ -15,8 +15,7 @@ enum { GROUPS = 4, RANKS = 4, ROUNDS = 3, COUNT = 3000, MESSAGE = 2000 };
 
 static const char *const policies[GROUPS] = {
     "int4; min=0",
-    "int8:hadamard=32,feedback=on gather=sr1:feedback=on intra=int4:feedback=on; delta: int8; "
-    "min=0",
+    "int8:hadamard=32,feedback=on gather=sr1:feedback=on intra=int4:feedback=on; min=0",
     "none",
     "sign1:group=64 gather=int2; min=0",
 };
