@@ -259,6 +259,31 @@ Test(feedback, a_reset_forgets_everything)
     }
 }
 
+static qcclResult_t set_policy(struct team *team, int rank, void *policy)
+{
+    return qcclCommSetPolicy(team->comm[rank], policy);
+}
+
+Test(feedback, a_new_policy_begins_without_residuals)
+{
+    static char other[] = "sign1:feedback=on; min=0", back[] = "int2:feedback=on; min=0";
+    struct team team;
+    size_t empty, bytes;
+    open_team(&team, back);
+    cr_assert_eq(qcclFeedbackBytes(team.comm[0], &empty), qcclSuccess);
+    free(step(&team, &usual));
+    cr_assert_eq(qcclFeedbackBytes(team.comm[0], &bytes), qcclSuccess);
+    cr_expect_gt(bytes, empty);
+    char *const policies[] = {other, back};
+    for (int i = 0; i < 2; i++) {
+        cr_assert(team_run(&team, set_policy, policies[i]), "%s", team_report(&team));
+        cr_assert_eq(qcclFeedbackBytes(team.comm[0], &bytes), qcclSuccess);
+        cr_expect_eq(bytes, empty, "%s begins with %zu bytes", policies[i], bytes - empty);
+        free(step(&team, &usual));
+    }
+    team_close(&team);
+}
+
 /* ------------------------------------------------------------------ state */
 
 struct state {
