@@ -177,8 +177,8 @@ static qcclResult_t read_entry(qcclComm_t comm, const uint8_t **in, const uint8_
                            .count = e.count,
                            .type = (qcclDataType_t)e.type,
                            .op = (qcclRedOp_t)e.op};
-    if (!e.elems || e.elems > (size_t)(end - *in) / sizeof(float) ||
-        e.collective >= qcclNumColls || qccl_why_pass(comm, &key) != PASS_NOT)
+    if (!e.elems || e.elems > (size_t)(end - *in) / sizeof(float) || e.collective >= qcclNumColls ||
+        qccl_why_pass(comm, &key) != PASS_NOT)
         return qccl_fail(qcclCorruptMessage, "saved residuals have an entry that cannot be");
     qcclResult_t planned = qccl_comm_plan(comm, &key, &plan);
     if (planned == qcclInvalidArgument) /* a count that no call can have */
