@@ -86,6 +86,16 @@ static qcclResult_t set_nodes(struct qcclComm *comm, const qcclConfig_t *config)
     return qcclSuccess;
 }
 
+/* QCCL_EXECUTOR: serial or pipelined. */
+static qcclResult_t set_executor(struct qcclComm *comm)
+{
+    const char *text = qccl_env_text("QCCL_EXECUTOR");
+    comm->serial = text && strcmp(text, "serial") == 0;
+    CHECK_ARG(!text || comm->serial || strcmp(text, "pipelined") == 0,
+              "QCCL_EXECUTOR=\"%.100s\" is neither serial nor pipelined", text);
+    return qcclSuccess;
+}
+
 static qcclResult_t configure(struct qcclComm *comm, const qcclConfig_t *given)
 {
     qcclConfig_t config;
@@ -108,6 +118,7 @@ static qcclResult_t configure(struct qcclComm *comm, const qcclConfig_t *given)
     comm->chunk_elems = chunk;
     comm->check = qccl_env_flag("QCCL_CHECK");
     comm->stats_wanted = qccl_env_flag("QCCL_STATS");
+    RETURN_IF_FAILED(set_executor(comm));
     return set_nodes(comm, &config);
 }
 
@@ -125,6 +136,10 @@ static void free_comm(struct qcclComm *comm)
 {
     qccl_comm_forget_plans(comm);
     qccl_feedback_clear(&comm->feedback);
+    for (int i = 0; i < POLICIES_MAX; i++)
+        qccl_free(comm->registered[i]);
+    pthread_cond_destroy(&comm->turned);
+    pthread_mutex_destroy(&comm->lock);
     qccl_free(comm->parts);
     qccl_free(comm->messages);
     qccl_free(comm->workspace);
@@ -140,10 +155,13 @@ static struct qcclComm *new_comm(const struct transport *transport)
     comm->transport = *transport;
     comm->timeout = TIMEOUT_DEFAULT;
     comm->nodes = qccl_alloc((size_t)transport->mover.nranks, sizeof *comm->nodes);
-    if (comm->nodes)
-        return comm;
-    qccl_free(comm);
-    return NULL;
+    if (!comm->nodes) {
+        qccl_free(comm);
+        return NULL;
+    }
+    pthread_mutex_init(&comm->lock, NULL);
+    pthread_cond_init(&comm->turned, NULL);
+    return comm;
 }
 
 void qccl_comm_log_config(const struct qcclComm *comm)
@@ -266,6 +284,7 @@ qcclResult_t qcclCommDestroy(qcclComm_t comm)
     if (!comm)
         return qcclSuccess;
     struct transport transport = comm->transport;
+    qccl_comm_enter(comm); /* behind what streams still have to do */
     if (comm->stats_wanted)
         qccl_stats_print(comm);
     free_comm(comm);
@@ -284,12 +303,99 @@ qcclResult_t qcclCommAbort(qcclComm_t comm)
     return qcclSuccess;
 }
 
+/* ------------------------------------------------------------------ turns */
+
+uint64_t qccl_comm_take_turn(struct qcclComm *comm)
+{
+    pthread_mutex_lock(&comm->lock);
+    uint64_t turn = comm->turns_taken++;
+    pthread_mutex_unlock(&comm->lock);
+    return turn;
+}
+
+void qccl_comm_await_turn(struct qcclComm *comm, uint64_t turn)
+{
+    pthread_mutex_lock(&comm->lock);
+    while (comm->turns_ended != turn)
+        pthread_cond_wait(&comm->turned, &comm->lock);
+    pthread_mutex_unlock(&comm->lock);
+}
+
+/* What of the statistics the executors do not write. */
+static void publish(struct qcclComm *comm)
+{
+    qcclStats_t *out = &comm->published, before = *out;
+    *out = comm->stats;
+    out->workspace_bytes = comm->workspace_bytes;
+    out->feedback_bytes = qccl_feedback_memory(&comm->feedback);
+    out->slow_calls = before.slow_calls;
+    out->slow_ns = before.slow_ns;
+    out->slow_exposed_ns = before.slow_exposed_ns;
+}
+
+void qccl_comm_end_turn(struct qcclComm *comm)
+{
+    pthread_mutex_lock(&comm->lock);
+    publish(comm);
+    comm->turns_ended++;
+    pthread_cond_broadcast(&comm->turned);
+    pthread_mutex_unlock(&comm->lock);
+}
+
+void qccl_comm_enter(struct qcclComm *comm)
+{
+    qccl_comm_await_turn(comm, qccl_comm_take_turn(comm));
+}
+
+void qccl_comm_add_slow(struct qcclComm *comm, uint64_t slow_ns, uint64_t exposed_ns)
+{
+    pthread_mutex_lock(&comm->lock);
+    comm->published.slow_calls++;
+    comm->published.slow_ns += slow_ns;
+    comm->published.slow_exposed_ns += exposed_ns;
+    pthread_mutex_unlock(&comm->lock);
+}
+
 /* ------------------------------------------------------------------ plans and memory */
+
+static bool same_policy(const struct policy *a, const struct policy *b)
+{
+    char texts[2][QCCL_POLICY_MAX] = {"", ""};
+    qccl_policy_print(a, texts[0], sizeof texts[0]);
+    qccl_policy_print(b, texts[1], sizeof texts[1]);
+    return strcmp(texts[0], texts[1]) == 0;
+}
+
+/* Registers a policy while it is this thread's turn. */
+static qcclResult_t add_policy(struct qcclComm *comm, const struct policy *policy, int *id)
+{
+    int at = 0;
+    while (at < POLICIES_MAX && comm->registered[at] && !same_policy(comm->registered[at], policy))
+        at++;
+    CHECK_ARG(at < POLICIES_MAX, "a communicator keeps %d policies at most", POLICIES_MAX);
+    if (!comm->registered[at]) {
+        struct policy *copy = qccl_alloc(1, sizeof *copy);
+        if (!copy)
+            return qccl_fail(qcclOutOfMemory, "no memory for a policy");
+        *copy = *policy;
+        comm->registered[at] = copy;
+    }
+    *id = at + 1;
+    return qcclSuccess;
+}
+
+qcclResult_t qccl_comm_add_policy(struct qcclComm *comm, const struct policy *policy, int *id)
+{
+    qccl_comm_enter(comm);
+    qcclResult_t result = add_policy(comm, policy, id);
+    qccl_comm_end_turn(comm);
+    return result;
+}
 
 static bool same_key(const struct plan_key *a, const struct plan_key *b)
 {
     return a->collective == b->collective && a->count == b->count && a->type == b->type &&
-           a->op == b->op;
+           a->op == b->op && a->policy == b->policy;
 }
 
 qcclResult_t qccl_comm_plan(struct qcclComm *comm, const struct plan_key *key, struct plan **plan)
@@ -303,7 +409,9 @@ qcclResult_t qccl_comm_plan(struct qcclComm *comm, const struct plan_key *key, s
                                      .nranks = qccl_nranks(comm),
                                      .nodes = comm->nodes,
                                      .chunk_elems = comm->chunk_elems};
-        RETURN_IF_FAILED(qccl_plan_build(&found, key, &layout, &comm->policy));
+        const struct policy *policy =
+            key->policy ? comm->registered[key->policy - 1] : &comm->policy;
+        RETURN_IF_FAILED(qccl_plan_build(&found, key, &layout, policy));
         qccl_plan_free(comm->plans[at]);
     }
     memmove(&comm->plans[1], &comm->plans[0], (size_t)at * sizeof comm->plans[0]);
@@ -325,16 +433,17 @@ qcclResult_t qccl_comm_workspace(struct qcclComm *comm, size_t bytes)
     return qcclSuccess;
 }
 
-qcclResult_t qccl_comm_reserve(struct qcclComm *comm, const struct plan *plan)
+qcclResult_t qccl_comm_reserve(struct qcclComm *comm, const struct plan *plan, int sets)
 {
-    RETURN_IF_FAILED(qccl_comm_workspace(comm, plan->workspace_bytes));
-    if (comm->messages_room < plan->nslots) {
-        struct message *more = qccl_alloc((size_t)plan->nslots, sizeof *more);
+    int slots = sets * plan->nslots;
+    RETURN_IF_FAILED(qccl_comm_workspace(comm, (size_t)sets * plan->workspace_bytes));
+    if (comm->messages_room < slots) {
+        struct message *more = qccl_alloc((size_t)slots, sizeof *more);
         if (!more)
-            return qccl_fail(qcclOutOfMemory, "no memory to list %d messages", plan->nslots);
+            return qccl_fail(qcclOutOfMemory, "no memory to list %d messages", slots);
         qccl_free(comm->messages);
         comm->messages = more;
-        comm->messages_room = plan->nslots;
+        comm->messages_room = slots;
     }
     if (comm->parts_room < plan->nparts) {
         struct part *more = qccl_alloc((size_t)plan->nparts, sizeof *more);

@@ -3,6 +3,7 @@
 #ifndef QCCL_COLLECTIVES_COMM_H
 #define QCCL_COLLECTIVES_COMM_H
 
+#include <pthread.h>
 #include <stdatomic.h>
 
 #include "collectives/feedback.h"
@@ -10,7 +11,7 @@
 #include "collectives/transport.h"
 #include "quant/segment.h"
 
-enum { PLANS_CACHED = 64 };
+enum { PLANS_CACHED = 64, POLICIES_MAX = 8 };
 
 struct qcclComm {
     struct transport transport;
@@ -21,12 +22,21 @@ struct qcclComm {
     double timeout;    /* seconds; negative: for ever */
     bool check;        /* QCCL_CHECK=1: compare every call */
     bool stats_wanted; /* QCCL_STATS=1: a table at the end */
+    bool serial;       /* QCCL_EXECUTOR=serial */
     size_t chunk_elems;
 
     /* What broke the communicator (a qcclResult_t) and its sentence, written once. */
     atomic_int broken;
     char broken_sentence[512];
 
+    /* Whose turn it is, and what others may read at any time. */
+    pthread_mutex_t lock;
+    pthread_cond_t turned;
+    uint64_t turns_taken, turns_ended;
+    qcclStats_t published;
+    struct policy *registered[POLICIES_MAX]; /* by id - 1 */
+
+    /* All that follows belongs to whose turn it is. */
     struct plan *plans[PLANS_CACHED]; /* most recently used first */
     uint8_t *workspace;
     size_t workspace_bytes;
@@ -56,6 +66,23 @@ qcclResult_t qccl_comm_usable(const struct qcclComm *comm, const char *call);
  * other ranks.  Returns error. */
 qcclResult_t qccl_comm_break(struct qcclComm *comm, qcclResult_t error);
 
+/* Turns: a place in the order of this communicator's work.  Who has taken one waits for it, then
+ * owns the communicator until it ends it. */
+uint64_t qccl_comm_take_turn(struct qcclComm *comm);
+void qccl_comm_await_turn(struct qcclComm *comm, uint64_t turn);
+void qccl_comm_end_turn(struct qcclComm *comm);
+/* Takes a turn and waits for it, for settings and state. */
+void qccl_comm_enter(struct qcclComm *comm);
+
+/* Keeps a policy beside the communicator's own; *id goes into plan keys.  Every rank registers the
+ * same ones in the same order.  Calls under it are always plans, whatever their size or codec; it
+ * must have no error feedback.  An equal one is found again.  qcclOutOfMemory, or
+ * qcclInvalidArgument when POLICIES_MAX are there. */
+qcclResult_t qccl_comm_add_policy(struct qcclComm *comm, const struct policy *policy, int *id);
+
+/* Counts a slow reduction in the statistics. */
+void qccl_comm_add_slow(struct qcclComm *comm, uint64_t slow_ns, uint64_t exposed_ns);
+
 /* The cached plan of a call, built when it is not there. */
 qcclResult_t qccl_comm_plan(struct qcclComm *comm, const struct plan_key *key, struct plan **plan);
 
@@ -66,8 +93,8 @@ void qccl_comm_log_config(const struct qcclComm *comm);
 
 /* Makes the workspace at least this large; its contents may be lost. */
 qcclResult_t qccl_comm_workspace(struct qcclComm *comm, size_t bytes);
-/* Makes workspace, messages and parts large enough for a plan. */
-qcclResult_t qccl_comm_reserve(struct qcclComm *comm, const struct plan *plan);
+/* Makes workspace and messages large enough for `sets` rounds of a plan at once, and parts. */
+qcclResult_t qccl_comm_reserve(struct qcclComm *comm, const struct plan *plan, int sets);
 
 /* collectives/agree.c: what one rank says of its configuration or call, as text; the ranks' texts
  * are compared. */
@@ -81,7 +108,7 @@ qcclResult_t qccl_agree(struct qcclComm *comm, const char *what, const struct re
 /* The record of the whole configuration. */
 void qccl_describe_config(const struct qcclComm *comm, struct record *record);
 
-/* collectives/entry.c: why a call is not compressed.  The same on every rank, since it depends on
+/* collectives/call.c: why a call is not compressed.  The same on every rank, since it depends on
  * what all ranks share. */
 enum pass_reason {
     PASS_NOT,
@@ -94,11 +121,6 @@ enum pass_reason {
 };
 enum pass_reason qccl_why_pass(const struct qcclComm *comm, const struct plan_key *key);
 const char *qccl_pass_reason_text(enum pass_reason reason);
-
-/* collectives/serial.c: runs a plan, step by step.  minus: the replica of a weight-delta gather,
- * else NULL. */
-qcclResult_t qccl_run_serial(struct qcclComm *comm, const struct plan *plan, const void *input,
-                             qcclDataType_t input_type, const void *minus, void *output);
 
 /* collectives/plain.c: the uncompressed collectives over the byte mover; any type and reduction. */
 qcclResult_t qccl_plain_allreduce(struct qcclComm *comm, const void *sendbuff, void *recvbuff,

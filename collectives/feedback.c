@@ -45,17 +45,17 @@ static struct residual *new_residual(uint64_t tensor, const struct plan_key *key
     return made;
 }
 
-qcclResult_t qccl_feedback_values(struct feedback *feedback, const struct plan *plan,
-                                  float **values)
+qcclResult_t qccl_feedback_values(struct feedback *feedback, uint64_t tensor,
+                                  const struct plan *plan, float **values)
 {
     *values = NULL;
     if (!plan->residual_elems)
         return qcclSuccess;
     struct residual *r = feedback->first;
-    while (r && !same_tensor(r, feedback->tensor, &plan->key))
+    while (r && !same_tensor(r, tensor, &plan->key))
         r = r->next;
     if (!r) {
-        r = new_residual(feedback->tensor, &plan->key, plan->residual_elems);
+        r = new_residual(tensor, &plan->key, plan->residual_elems);
         if (!r)
             return qccl_fail(qcclOutOfMemory, "no memory for %zu error feedback residuals",
                              plan->residual_elems);
@@ -100,24 +100,32 @@ static uint64_t policy_hash(const struct qcclComm *comm)
 qcclResult_t qcclFeedbackReset(qcclComm_t comm)
 {
     CHECK_ARG(comm, "qcclFeedbackReset: the communicator is NULL");
+    qccl_comm_enter(comm);
     qccl_feedback_clear(&comm->feedback);
+    qccl_comm_end_turn(comm);
     return qcclSuccess;
+}
+
+static size_t saved_bytes(const struct qcclComm *comm)
+{
+    size_t bytes = sizeof(struct saved_head);
+    for (const struct residual *r = comm->feedback.first; r; r = r->next)
+        bytes += sizeof(struct saved_entry) + r->elems * sizeof(float);
+    return bytes;
 }
 
 qcclResult_t qcclFeedbackBytes(qcclComm_t comm, size_t *bytes)
 {
     CHECK_ARG(comm && bytes, "qcclFeedbackBytes: %s is NULL", comm ? "bytes" : "comm");
-    *bytes = sizeof(struct saved_head);
-    for (const struct residual *r = comm->feedback.first; r; r = r->next)
-        *bytes += sizeof(struct saved_entry) + r->elems * sizeof(float);
+    qccl_comm_enter(comm);
+    *bytes = saved_bytes(comm);
+    qccl_comm_end_turn(comm);
     return qcclSuccess;
 }
 
-qcclResult_t qcclFeedbackSave(qcclComm_t comm, void *state, size_t capacity)
+static qcclResult_t save(qcclComm_t comm, void *state, size_t capacity)
 {
-    size_t bytes;
-    CHECK_ARG(comm && state, "qcclFeedbackSave: %s is NULL", comm ? "state" : "comm");
-    RETURN_IF_FAILED(qcclFeedbackBytes(comm, &bytes));
+    size_t bytes = saved_bytes(comm);
     CHECK_ARG(capacity >= bytes, "qcclFeedbackSave: the residuals take %zu bytes, capacity is %zu",
               bytes, capacity);
     struct saved_head head = {.bytes = bytes,
@@ -140,6 +148,15 @@ qcclResult_t qcclFeedbackSave(qcclComm_t comm, void *state, size_t capacity)
     head.checksum = XXH3_64bits(body, bytes - sizeof head);
     memcpy(state, &head, sizeof head);
     return qcclSuccess;
+}
+
+qcclResult_t qcclFeedbackSave(qcclComm_t comm, void *state, size_t capacity)
+{
+    CHECK_ARG(comm && state, "qcclFeedbackSave: %s is NULL", comm ? "state" : "comm");
+    qccl_comm_enter(comm);
+    qcclResult_t result = save(comm, state, capacity);
+    qccl_comm_end_turn(comm);
+    return result;
 }
 
 static qcclResult_t check_head(qcclComm_t comm, const uint8_t *state, size_t bytes,
@@ -189,17 +206,15 @@ static qcclResult_t read_entry(qcclComm_t comm, const uint8_t **in, const uint8_
                          "saved residuals have %llu values where the plan has %zu",
                          (unsigned long long)e.elems, plan->residual_elems);
     float *values;
-    into->tensor = e.tensor;
-    RETURN_IF_FAILED(qccl_feedback_values(into, plan, &values));
+    RETURN_IF_FAILED(qccl_feedback_values(into, e.tensor, plan, &values));
     memcpy(values, *in, e.elems * sizeof *values);
     *in += e.elems * sizeof *values;
     return qcclSuccess;
 }
 
-qcclResult_t qcclFeedbackRestore(qcclComm_t comm, const void *state, size_t bytes)
+static qcclResult_t restore(qcclComm_t comm, const void *state, size_t bytes)
 {
     struct saved_head head;
-    CHECK_ARG(comm && state, "qcclFeedbackRestore: %s is NULL", comm ? "state" : "comm");
     RETURN_IF_FAILED(check_head(comm, state, bytes, &head));
     const uint8_t *in = (const uint8_t *)state + sizeof head, *end = (const uint8_t *)state + bytes;
     struct feedback made = {0};
@@ -216,4 +231,13 @@ qcclResult_t qcclFeedbackRestore(qcclComm_t comm, const void *state, size_t byte
     qccl_feedback_clear(&comm->feedback);
     comm->feedback.first = made.first;
     return qcclSuccess;
+}
+
+qcclResult_t qcclFeedbackRestore(qcclComm_t comm, const void *state, size_t bytes)
+{
+    CHECK_ARG(comm && state, "qcclFeedbackRestore: %s is NULL", comm ? "state" : "comm");
+    qccl_comm_enter(comm);
+    qcclResult_t result = restore(comm, state, bytes);
+    qccl_comm_end_turn(comm);
+    return result;
 }

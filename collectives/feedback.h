@@ -20,10 +20,10 @@ struct feedback {
     struct residual *first;
 };
 
-/* The residuals of the current tensor for a plan, zero when new; *values = NULL when the plan keeps
+/* The residuals of a tensor for a plan, zero when new; *values = NULL when the plan keeps
  * none. */
-qcclResult_t qccl_feedback_values(struct feedback *feedback, const struct plan *plan,
-                                  float **values);
+qcclResult_t qccl_feedback_values(struct feedback *feedback, uint64_t tensor,
+                                  const struct plan *plan, float **values);
 void qccl_feedback_clear(struct feedback *feedback);
 size_t qccl_feedback_memory(const struct feedback *feedback);
 

@@ -100,6 +100,7 @@ static qcclResult_t start(struct mpi_mover *mover, bool receives, const char *ou
                                          DATA_TAG, mover->comm, request);
         RETURN_IF_FAILED(qccl_mpi_check(error, receives ? "MPI_Irecv" : "MPI_Isend"));
         mover->pieces[mover->count++] = (struct mpi_piece){
+            .number = mover->started,
             .peer = peer,
             .receives = receives,
             .before_bytes = before,
@@ -108,6 +109,7 @@ static qcclResult_t start(struct mpi_mover *mover, bool receives, const char *ou
         };
         before += piece;
     } while (piece == limit);
+    mover->started++;
     return qcclSuccess;
 }
 
@@ -253,17 +255,12 @@ static qcclResult_t look_around(struct mpi_mover *mover, double *since, double t
     return qcclSuccess;
 }
 
-/* All have to arrive, so it is enough to test the first that has not: every test moves all of
- * them. */
-static qcclResult_t mpi_wait(void *context, double timeout)
+/* Waits for pieces [from, end).  All have to arrive, so it is enough to test the first that has
+ * not: every test moves all of them. */
+static qcclResult_t wait_for_pieces(struct mpi_mover *mover, int from, int end, double timeout)
 {
-    struct mpi_mover *mover = context;
-    if (mover->broken)
-        return qccl_fail(mover->broken, "%s", mover->reason);
-    if (mover->count == 0)
-        return qcclSuccess;
     double since = MPI_Wtime();
-    for (int i = 0, passes = 0; i < mover->count;) {
+    for (int i = from, passes = 0; i < end;) {
         bool done = false;
         qcclResult_t status = test_one(mover, i, &done);
         if (status == qcclSuccess && !done && ++passes % CHECK_PASSES == 0)
@@ -275,8 +272,81 @@ static qcclResult_t mpi_wait(void *context, double timeout)
         since = MPI_Wtime();
         i++;
     }
-    mover->count = 0;
     return qcclSuccess;
+}
+
+static qcclResult_t mpi_wait(void *context, double timeout)
+{
+    struct mpi_mover *mover = context;
+    if (mover->broken)
+        return qccl_fail(mover->broken, "%s", mover->reason);
+    RETURN_IF_FAILED(wait_for_pieces(mover, 0, mover->count, timeout));
+    mover->count = 0;
+    mover->started = 0;
+    return qcclSuccess;
+}
+
+/* The pieces of an operation: [*from, *end).  They lie behind one another, in rising numbers. */
+static void find_pieces(const struct mpi_mover *mover, uint64_t number, int *from, int *end)
+{
+    *from = 0;
+    while (*from < mover->count && mover->pieces[*from].number < number)
+        ++*from;
+    *end = *from;
+    while (*end < mover->count && mover->pieces[*end].number == number)
+        ++*end;
+}
+
+/* Forgets finished pieces at the front, so that the arrays do not grow with a call. */
+static void retire(struct mpi_mover *mover)
+{
+    int done = 0;
+    while (done < mover->count && mover->requests[done] == MPI_REQUEST_NULL)
+        done++;
+    if (2 * done < mover->count || !done)
+        return;
+    size_t left = (size_t)(mover->count - done);
+    memmove(mover->requests, mover->requests + done, left * sizeof *mover->requests);
+    memmove(mover->pieces, mover->pieces + done, left * sizeof *mover->pieces);
+    mover->count = (int)left;
+}
+
+static qcclResult_t mpi_wait_for(void *context, uint64_t number, double timeout)
+{
+    struct mpi_mover *mover = context;
+    int from, end;
+    if (mover->broken)
+        return qccl_fail(mover->broken, "%s", mover->reason);
+    find_pieces(mover, number, &from, &end);
+    RETURN_IF_FAILED(wait_for_pieces(mover, from, end, timeout));
+    retire(mover);
+    return qcclSuccess;
+}
+
+static qcclResult_t mpi_test(void *context, uint64_t number, int *done)
+{
+    struct mpi_mover *mover = context;
+    int from, end;
+    if (mover->broken)
+        return qccl_fail(mover->broken, "%s", mover->reason);
+    find_pieces(mover, number, &from, &end);
+    *done = 1;
+    for (int i = from; i < end; i++) {
+        bool one;
+        qcclResult_t status = test_one(mover, i, &one);
+        if (status != qcclSuccess)
+            return give_up(mover, status);
+        *done = *done && one;
+    }
+    return qcclSuccess;
+}
+
+/* Streams call MPI from their own threads. */
+static bool may_use_threads(void)
+{
+    int level = MPI_THREAD_SINGLE;
+    MPI_Query_thread(&level);
+    return level == MPI_THREAD_MULTIPLE;
 }
 
 void qccl_mpi_abandon(struct mpi_mover *mover)
@@ -307,6 +377,7 @@ void qccl_mpi_abandon(struct mpi_mover *mover)
         MPI_Request_free(&mover->requests[i]);
     }
     mover->count = 0;
+    mover->started = 0;
 }
 
 /* ------------------------------------------------------------------ the mover as a whole */
@@ -362,8 +433,11 @@ struct transport qccl_mpi_transport(struct mpi_mover *mover)
                   .irecv = mpi_irecv,
                   .wait = mpi_wait,
                   .abort = qccl_mpi_abort,
-                  .close = qccl_mpi_close},
+                  .close = qccl_mpi_close,
+                  .wait_for = mpi_wait_for,
+                  .test = mpi_test},
         .native = &qccl_mpi_native,
+        .may_use_threads = may_use_threads,
         .nodes = mover->nodes,
     };
 }

@@ -13,11 +13,13 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "collectives/transport.h"
 
 /* One request: bytes of a message, which stand behind before_bytes of the same message. */
 struct mpi_piece {
+    uint64_t number; /* of its operation */
     int peer;
     bool receives;
     size_t before_bytes, bytes, message_bytes;
@@ -28,6 +30,7 @@ struct mpi_mover {
     int rank, nranks;
     int *nodes; /* the node of each rank */
 
+    uint64_t started;    /* operations since the last wait */
     int count, capacity; /* of the two arrays below */
     MPI_Request *requests;
     struct mpi_piece *pieces;

@@ -120,7 +120,7 @@ static size_t shard_unit(const struct collective_policy *policy)
     return policy->two_level ? qccl_lcm(unit, policy->intra.group) : unit;
 }
 
-/* The workspace of the busiest rank, at most: two messages a peer, or three where a rank may head
+/* The workspace of the busiest rank, at most: for each round in flight two messages a peer, or three where a rank may head
  * the segments of smaller nodes too.  It must not depend on the rank, since all ranks cut alike. */
 static size_t most_workspace(const struct plan *p, const struct collective_policy *policy)
 {
@@ -130,7 +130,8 @@ static size_t most_workspace(const struct plan *p, const struct collective_polic
         size_t bytes = qccl_wire_bytes(codecs[i], message_elems(p));
         most = bytes > most ? bytes : most;
     }
-    return p->two_level ? 3 * n * most + message_elems(p) * sizeof(float) : 2 * n * most;
+    return p->two_level ? ROUNDS_TWO_LEVEL * (3 * n * most + message_elems(p) * sizeof(float))
+                        : ROUNDS_FLAT * 2 * n * most;
 }
 
 static void set_chunk(struct plan *p, size_t chunk_unit, size_t limit)

@@ -24,8 +24,10 @@
 #include "collectives/policy.h"
 
 enum {
-    CHUNK_DEFAULT = 1 << 18, /* values of a segment per round, at most (units may force more) */
+    CHUNK_DEFAULT = 1 << 16, /* values of a segment per round, at most (units may force more) */
     CHUNK_SMALL = 1 << 14,   /* a chunk is not made smaller than this to save workspace */
+    ROUNDS_FLAT = 3, /* rounds in flight in overlap/pipeline.c, at most: one a phase */
+    ROUNDS_TWO_LEVEL = 4,
     STAGE_SCATTER = 0,
     STAGE_GATHER = 1,
     STAGE_INTRA = 2,
@@ -36,6 +38,7 @@ struct plan_key {
     size_t count; /* as in the call: all of an allreduce, one shard otherwise */
     qcclDataType_t type;
     qcclRedOp_t op;
+    int policy; /* 0: the communicator's own; others: qccl_comm_add_policy */
 };
 
 enum step_kind {

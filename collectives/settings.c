@@ -44,7 +44,9 @@ qcclResult_t qcclCommGetSeed(qcclComm_t comm, uint64_t *seed)
 qcclResult_t qcclCommGetSequence(qcclComm_t comm, uint32_t *sequence)
 {
     CHECK_ARG(comm && sequence, "qcclCommGetSequence: %s is NULL", comm ? "sequence" : "comm");
+    qccl_comm_enter(comm);
     *sequence = comm->sequence;
+    qccl_comm_end_turn(comm);
     return qcclSuccess;
 }
 
@@ -64,12 +66,10 @@ static qcclResult_t agree_on_number(qcclComm_t comm, const char *name, uint64_t 
     return agree_on_setting(comm, name, text);
 }
 
-qcclResult_t qcclCommSetPolicy(qcclComm_t comm, const char *policy)
+static qcclResult_t set_policy(qcclComm_t comm, const char *policy)
 {
     struct policy parsed;
     char text[QCCL_POLICY_MAX];
-    RETURN_IF_FAILED(qccl_comm_usable(comm, "qcclCommSetPolicy"));
-    CHECK_ARG(policy, "qcclCommSetPolicy: policy is NULL");
     qcclResult_t own = qccl_policy_parse(policy, &parsed);
     if (own == qcclSuccess)
         own = qccl_policy_print(&parsed, text, sizeof text);
@@ -86,18 +86,36 @@ qcclResult_t qcclCommSetPolicy(qcclComm_t comm, const char *policy)
     return qcclSuccess;
 }
 
+qcclResult_t qcclCommSetPolicy(qcclComm_t comm, const char *policy)
+{
+    RETURN_IF_FAILED(qccl_comm_usable(comm, "qcclCommSetPolicy"));
+    CHECK_ARG(policy, "qcclCommSetPolicy: policy is NULL");
+    qccl_comm_enter(comm);
+    qcclResult_t result = set_policy(comm, policy);
+    qccl_comm_end_turn(comm);
+    return result;
+}
+
 qcclResult_t qcclCommSetSeed(qcclComm_t comm, uint64_t seed)
 {
-    RETURN_IF_FAILED(agree_on_number(comm, "qcclCommSetSeed", seed));
-    comm->seed = seed;
-    return qcclSuccess;
+    CHECK_ARG(comm, "qcclCommSetSeed: the communicator is NULL");
+    qccl_comm_enter(comm);
+    qcclResult_t result = agree_on_number(comm, "qcclCommSetSeed", seed);
+    if (result == qcclSuccess)
+        comm->seed = seed;
+    qccl_comm_end_turn(comm);
+    return result;
 }
 
 qcclResult_t qcclCommSetSequence(qcclComm_t comm, uint32_t sequence)
 {
-    RETURN_IF_FAILED(agree_on_number(comm, "qcclCommSetSequence", sequence));
-    comm->sequence = sequence;
-    return qcclSuccess;
+    CHECK_ARG(comm, "qcclCommSetSequence: the communicator is NULL");
+    qccl_comm_enter(comm);
+    qcclResult_t result = agree_on_number(comm, "qcclCommSetSequence", sequence);
+    if (result == qcclSuccess)
+        comm->sequence = sequence;
+    qccl_comm_end_turn(comm);
+    return result;
 }
 
 qcclResult_t qcclCommGetStats(qcclComm_t comm, qcclStats_t *stats)
@@ -106,10 +124,10 @@ qcclResult_t qcclCommGetStats(qcclComm_t comm, qcclStats_t *stats)
     CHECK_ARG(stats->size >= sizeof stats->size && stats->size <= 4096,
               "qcclCommGetStats: stats->size is %zu; set it to sizeof(qcclStats_t) = %zu",
               stats->size, sizeof *stats);
-    qcclStats_t now = comm->stats;
+    pthread_mutex_lock(&comm->lock);
+    qcclStats_t now = comm->published;
+    pthread_mutex_unlock(&comm->lock);
     now.size = stats->size;
-    now.workspace_bytes = comm->workspace_bytes;
-    now.feedback_bytes = qccl_feedback_memory(&comm->feedback);
     memcpy(stats, &now, stats->size < sizeof now ? stats->size : sizeof now);
     return qcclSuccess;
 }
@@ -134,6 +152,7 @@ qcclResult_t qcclCommPrintPlan(qcclComm_t comm, qcclColl_t collective, size_t co
     FILE *out = open_memstream(&made, &bytes);
     if (!out)
         return qccl_fail(qcclOutOfMemory, "no memory to print a plan");
+    qccl_comm_enter(comm);
     enum pass_reason reason = qccl_why_pass(comm, &key);
     struct plan *plan;
     qcclResult_t result = qcclSuccess;
@@ -142,6 +161,7 @@ qcclResult_t qcclCommPrintPlan(qcclComm_t comm, qcclColl_t collective, size_t co
                 count, qccl_pass_reason_text(reason));
     else if ((result = qccl_comm_plan(comm, &key, &plan)) == qcclSuccess)
         qccl_plan_print(plan, out);
+    qccl_comm_end_turn(comm);
     bool written = fclose(out) == 0;
     if (result == qcclSuccess && !written)
         result = qccl_fail(qcclOutOfMemory, "no memory to print a plan");

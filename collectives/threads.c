@@ -6,6 +6,7 @@
  * processors do not spin. */
 #include <pthread.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <string.h>
 #include <time.h>
 
@@ -22,6 +23,7 @@ struct op {
     void *to;
     size_t bytes, sent_bytes;
     int peer;
+    uint64_t number;
     enum op_state state;
     struct op *next_in_queue, *next;
 };
@@ -36,6 +38,7 @@ struct member {
     pthread_cond_t changed;
     struct op *sends, *recvs; /* since the last wait, in order */
     struct op **sends_end, **recvs_end;
+    uint64_t started; /* operations since the last wait */
     struct op *spare;
     bool closed;
 };
@@ -70,6 +73,7 @@ static qcclResult_t isend(void *context, const void *buffer, size_t bytes, int p
     op->from = buffer;
     op->bytes = bytes;
     op->peer = peer;
+    op->number = m->started++;
     *m->sends_end = op;
     m->sends_end = &op->next;
     struct queue *q = &g->queues[m->rank * g->nranks + peer];
@@ -93,6 +97,7 @@ static qcclResult_t irecv(void *context, void *buffer, size_t bytes, int peer)
     op->to = buffer;
     op->bytes = bytes;
     op->peer = peer;
+    op->number = m->started++;
     *m->recvs_end = op;
     m->recvs_end = &op->next;
     return qcclSuccess;
@@ -135,22 +140,23 @@ static void take_messages(struct member *m)
     }
 }
 
-/* The first operation that is not done; NULL when all are. */
-static const struct op *pending(const struct member *m)
+enum { ALL_OPS = -1 };
+
+/* Of the operations, or of the one with this number, the first that is not done; NULL when there is
+ * none. */
+static const struct op *pending(const struct member *m, int64_t number)
 {
-    for (const struct op *op = m->recvs; op; op = op->next)
-        if (op->state != OP_DONE)
-            return op;
-    for (const struct op *op = m->sends; op; op = op->next)
-        if (op->state != OP_DONE)
-            return op;
+    for (int list = 0; list < 2; list++)
+        for (const struct op *op = list ? m->sends : m->recvs; op; op = op->next)
+            if (op->state != OP_DONE && (number == ALL_OPS || op->number == (uint64_t)number))
+                return op;
     return NULL;
 }
 
 static qcclResult_t check_sizes(const struct member *m)
 {
     for (const struct op *op = m->recvs; op; op = op->next)
-        if (op->sent_bytes != op->bytes)
+        if (op->state == OP_DONE && op->sent_bytes != op->bytes)
             return qccl_fail(qcclMismatch,
                              "rank %d sent %zu bytes where rank %d expects %zu: the calls differ",
                              op->peer, op->sent_bytes, m->rank, op->bytes);
@@ -181,14 +187,14 @@ static struct timespec deadline_after(double seconds)
     return t;
 }
 
-/* Waits with the lock held until everything is done or nothing more can be. */
-static qcclResult_t wait_all(struct member *m, double timeout)
+/* Waits with the lock held until the operation, or all, are done or nothing more can be. */
+static qcclResult_t wait_until(struct member *m, int64_t number, double timeout)
 {
     struct group *g = m->group;
     struct timespec deadline = deadline_after(timeout < 0 || timeout > 1e9 ? 0 : timeout);
     for (bool late = false;;) {
         take_messages(m);
-        const struct op *op = pending(m);
+        const struct op *op = pending(m, number);
         if (!op)
             return check_sizes(m);
         if (g->gave_up >= 0)
@@ -230,18 +236,59 @@ static void recycle(struct member *m)
     m->sends = m->recvs = NULL;
     m->sends_end = &m->sends;
     m->recvs_end = &m->recvs;
+    m->started = 0;
 }
 
 static qcclResult_t wait_ops(void *context, double timeout)
 {
     struct member *m = context;
     pthread_mutex_lock(&m->group->lock);
-    qcclResult_t result = wait_all(m, timeout);
+    qcclResult_t result = wait_until(m, ALL_OPS, timeout);
     if (result != qcclSuccess)
         withdraw_sends(m);
     pthread_mutex_unlock(&m->group->lock);
     recycle(m);
     return result;
+}
+
+/* Takes finished operations off the front of a list, so that it does not grow with a call. */
+static void retire(struct member *m, struct op **list, struct op ***end)
+{
+    while (*list && (*list)->state == OP_DONE) {
+        struct op *op = *list;
+        *list = op->next;
+        op->next = m->spare;
+        m->spare = op;
+    }
+    if (!*list)
+        *end = list;
+}
+
+static qcclResult_t wait_for_op(void *context, uint64_t number, double timeout)
+{
+    struct member *m = context;
+    pthread_mutex_lock(&m->group->lock);
+    qcclResult_t result = wait_until(m, (int64_t)number, timeout);
+    if (result == qcclSuccess) {
+        retire(m, &m->recvs, &m->recvs_end);
+        retire(m, &m->sends, &m->sends_end);
+    } else {
+        withdraw_sends(m);
+    }
+    pthread_mutex_unlock(&m->group->lock);
+    if (result != qcclSuccess)
+        recycle(m);
+    return result;
+}
+
+static qcclResult_t test_op(void *context, uint64_t number, int *done)
+{
+    struct member *m = context;
+    pthread_mutex_lock(&m->group->lock);
+    take_messages(m);
+    *done = !pending(m, (int64_t)number);
+    pthread_mutex_unlock(&m->group->lock);
+    return qcclSuccess;
 }
 
 static void wake_all(struct group *g)
@@ -333,7 +380,9 @@ qcclResult_t qccl_thread_movers(struct transport *transports, int nranks)
                                                      .irecv = irecv,
                                                      .wait = wait_ops,
                                                      .abort = abort_group,
-                                                     .close = close_member}};
+                                                     .close = close_member,
+                                                     .wait_for = wait_for_op,
+                                                     .test = test_op}};
     }
     pthread_condattr_destroy(&monotonic);
     return qcclSuccess;

@@ -28,6 +28,7 @@ struct native_collectives {
 struct transport {
     qcclTransport_t mover;
     const struct native_collectives *native; /* NULL: none */
+    bool (*may_use_threads)(void);           /* whether any thread may call the mover; NULL: yes */
     const int *nodes; /* the node of each rank where the transport knows; NULL: all on one */
 };
 

@@ -208,7 +208,7 @@ qcclResult_t qccl_encode_segment(const struct source *source, size_t count,
         begin += piece.elems;
     }
     qccl_free(scratch.heap);
-    qccl_wire_seal(e->message, &e->codec, &e->position, count, e->checked);
+    qccl_wire_seal(e->message, &e->codec, &e->position, e->replica, count, e->checked);
     return qcclSuccess;
 }
 
@@ -418,7 +418,7 @@ qcclResult_t qccl_reduce_segment(const struct reduction *r)
         clear_scale_padding(e, r->count);
     reduce_pieces(r, &blocks, &scratch, parts);
     if (e)
-        qccl_wire_seal(e->message, &e->codec, &e->position, r->count, e->checked);
+        qccl_wire_seal(e->message, &e->codec, &e->position, e->replica, r->count, e->checked);
     qccl_free(heap);
     qccl_free(scratch.heap);
     return qcclSuccess;

@@ -23,9 +23,10 @@ struct source {
 struct encoding {
     qcclCodec_t codec;
     qcclPosition_t position;
-    float *residual; /* NULL, or error feedback in the codec's domain, count floats */
-    bool checked;    /* seal with a checksum over scales and codes */
-    void *message;   /* qccl_wire_bytes(codec, count) bytes at a multiple of 8 */
+    float *residual;  /* NULL, or error feedback in the codec's domain, count floats */
+    uint16_t replica; /* struct message */
+    bool checked;     /* seal with a checksum over scales and codes */
+    void *message;    /* qccl_wire_bytes(codec, count) bytes at a multiple of 8 */
 };
 
 /* One term of a sum.  Exactly one of message, values.values and domain is set. */

@@ -19,7 +19,7 @@ enum header_field {
     AT_FLAGS = 7,
     AT_RANK_STAGE = 8,
     AT_GROUP = 12,
-    AT_RESERVED = 14,
+    AT_REPLICA = 14,
     AT_COUNT = 16,
     AT_FIRST = 24,
     AT_SEGMENT = 32,
@@ -89,7 +89,7 @@ static uint16_t order_of(uint64_t log)
 }
 
 void qccl_wire_seal(void *message, const qcclCodec_t *codec, const qcclPosition_t *position,
-                    size_t count, bool checked)
+                    uint16_t replica, size_t count, bool checked)
 {
     uint8_t *header = message;
     memcpy(header, magic, sizeof magic);
@@ -100,7 +100,7 @@ void qccl_wire_seal(void *message, const qcclCodec_t *codec, const qcclPosition_
         (codec->nearest ? FLAG_NEAREST : 0) | (checked ? FLAG_PAYLOAD_SUM : 0));
     put(header, AT_RANK_STAGE, 4, position->rank << 8 | position->stage);
     put(header, AT_GROUP, 2, codec->group);
-    put(header, AT_RESERVED, 2, 0);
+    put(header, AT_REPLICA, 2, replica);
     put(header, AT_COUNT, 8, count);
     put(header, AT_FIRST, 8, position->first);
     put(header, AT_SEGMENT, 4, position->segment);
@@ -129,6 +129,7 @@ static void read_fields(const uint8_t *header, struct message *m)
         .first = get(header, AT_FIRST, 8),
     };
     m->count = get(header, AT_COUNT, 8);
+    m->replica = (uint16_t)get(header, AT_REPLICA, 2);
 }
 
 qcclResult_t qccl_wire_open(const void *bytes_of_message, size_t bytes, struct message *m)
@@ -149,10 +150,9 @@ qcclResult_t qccl_wire_open(const void *bytes_of_message, size_t bytes, struct m
     if (get(header, AT_HEADER_SUM, 8) != XXH3_64bits(header, AT_HEADER_SUM))
         return qccl_fail(qcclCorruptMessage, "message header does not match its checksum");
     read_fields(header, m);
-    if (header[AT_FLAGS] & ~FLAGS_KNOWN || get(header, AT_RESERVED, 2) || m->count > COUNT_MAX)
-        return qccl_fail(
-            qcclCorruptMessage, "message has flags 0x%02x, reserved bytes 0x%04x, count %llu",
-            header[AT_FLAGS], (unsigned)get(header, AT_RESERVED, 2), (unsigned long long)m->count);
+    if (header[AT_FLAGS] & ~FLAGS_KNOWN || m->count > COUNT_MAX)
+        return qccl_fail(qcclCorruptMessage, "message has flags 0x%02x, count %llu",
+                         header[AT_FLAGS], (unsigned long long)m->count);
     if (qccl_codec_check(&m->codec) != qcclSuccess)
         return qccl_fail_prefix(qcclCorruptMessage, "message header");
     if (m->position.first % TILE_ELEMS || m->position.first % m->codec.group ||

@@ -20,6 +20,7 @@ struct message {
     qcclCodec_t codec;
     qcclPosition_t position;
     size_t count;
+    uint16_t replica; /* version of the replica that differences are for; 0 in other messages */
     const uint16_t *scales;
     const uint8_t *codes;
 };
@@ -33,7 +34,7 @@ size_t qccl_tile_bytes(qcclFormat_t format);
 /* Writes the header of a message whose scales and codes are there; checked adds a checksum over
  * them. */
 void qccl_wire_seal(void *message, const qcclCodec_t *codec, const qcclPosition_t *position,
-                    size_t count, bool checked);
+                    uint16_t replica, size_t count, bool checked);
 
 /* Checks every field and sum of a message of `bytes` bytes; qcclCorruptMessage with a sentence
  * otherwise. */

@@ -137,7 +137,7 @@ static struct estimate estimate_slope(size_t index, double noise)
 static void compute_gradients(void)
 {
     mean_loss();
-    gpt_backward(model.workspace, model.params, model.grads);
+    gpt_backward(model.workspace, model.params, model.grads, NULL);
 }
 
 Test(gpt, every_gradient_agrees_with_finite_differences)

@@ -254,7 +254,7 @@ Test(user_transport, the_wire_bytes_of_the_statistics_are_those_the_mover_sees)
     struct making m;
     struct team team;
     struct trial trial;
-    struct call call = {.count = 100000, .type = qcclFloat32};
+    struct call call = {.count = 1000000, .type = qcclFloat32};
     open_team(&m, &team, "int4; min=0");
     size_t before[RANKS];
     memcpy(before, m.post.sent_bytes, sizeof before);

@@ -48,10 +48,10 @@ def read_header(m):
     reject(m[0:4] != b"QCCL", "magic")
     reject(m[4] != 1, "version")
     kind, log_order, flags = m[5], m[6], m[7]
-    group, reserved, count = struct.unpack_from("<HHQ", m, 12)
+    group, replica, count = struct.unpack_from("<HHQ", m, 12)
     payload_sum, header_sum = struct.unpack_from("<QQ", m, 48)
     reject(header_sum != xxh3(m[:56]), "header sum")
-    reject(flags & ~3 or reserved or count > 1 << 48, "flags, reserved or count")
+    reject(flags & ~3 or count > 1 << 48, "flags or count")
     reject(kind > SIGN1, "format")
     reject(log_order not in (0, 5, 6, 7), "hadamard")
     reject(group % 32 or not 32 <= group <= 8192, "group")

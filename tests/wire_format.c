@@ -223,7 +223,6 @@ static const struct lie lies[] = {
     {.what = "group 0", .at = 12, .bytes = 2, .value = 0, .sentence = "group=0"},
     {.what = "group 100", .at = 12, .bytes = 2, .value = 100, .sentence = "group=100"},
     {.what = "group 8224", .at = 12, .bytes = 2, .value = 8224, .sentence = "group=8224"},
-    {.what = "reserved bytes", .at = 14, .bytes = 2, .value = 1, .sentence = "reserved"},
     {.what = "a count beyond the bytes",
      .at = 16,
      .bytes = 8,

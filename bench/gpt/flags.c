@@ -12,7 +12,7 @@
 #include "bench/options.h"
 #include "bench/report.h"
 
-enum kind { KIND_INT, KIND_SEED, KIND_REAL, KIND_TEXT };
+enum kind { KIND_INT, KIND_SEED, KIND_REAL, KIND_TEXT, KIND_SWITCH };
 
 struct flag {
     const char *name;
@@ -37,6 +37,43 @@ static const struct flag flags[] = {
      .field = FIELD(policy),
      .help = "what is compressed: none, int4, \"int4 gather=int8; min=0\", ... (default:\n"
              "QCCL_POLICY, else the library's)"},
+    {.name = "sharded",
+     .kind = KIND_SWITCH,
+     .field = FIELD(sharded),
+     .help = "ZeRO-style: gradients are reduce-scattered, each rank's optimizer has a shard,\n"
+             "weights are gathered; clauses reducescatter:, delta: and allgather: of the policy"},
+    {.name = "weights",
+     .kind = KIND_TEXT,
+     .field = FIELD(weights),
+     .initial = "delta",
+     .help = "with --sharded, what is gathered: delta (differences) or plain"},
+    {.name = "duo",
+     .kind = KIND_TEXT,
+     .field = FIELD(duo),
+     .help = "with --sharded, reduce twice (DUO): the fast reduction at 4 (int4), 1 (sign1) or\n"
+             "0 bits (the owner's local gradient), or a codec; the slow one under the next step"},
+    {.name = "slow",
+     .kind = KIND_TEXT,
+     .field = FIELD(slow),
+     .initial = "fp32",
+     .help = "with --duo: fp32, bf16, \"residual int8\" or \"residual int4\""},
+    {.name = "optimizer",
+     .kind = KIND_TEXT,
+     .field = FIELD(optimizer),
+     .initial = "adamw",
+     .help = "adamw, or with --sharded sgd (momentum 0.9)"},
+    {.name = "overlap",
+     .kind = KIND_TEXT,
+     .field = FIELD(overlap),
+     .initial = "on",
+     .help = "with --sharded, on: reductions run beside the backward pass; off: after it"},
+    {.name = "bucket",
+     .kind = KIND_INT,
+     .field = FIELD(bucket_kib),
+     .least = 1,
+     .most = 1 << 20,
+     .initial = "512",
+     .help = "with --sharded, KiB of gradients that are reduced together"},
     {.name = "steps",
      .kind = KIND_INT,
      .field = FIELD(steps),
@@ -156,8 +193,11 @@ enum { HELP_COLUMN = 20 };
 
 static void print_flag(const struct flag *flag)
 {
-    static const char *const values[] = {
-        [KIND_INT] = "N", [KIND_SEED] = "N", [KIND_REAL] = "X", [KIND_TEXT] = "TEXT"};
+    static const char *const values[] = {[KIND_INT] = "N",
+                                         [KIND_SEED] = "N",
+                                         [KIND_REAL] = "X",
+                                         [KIND_TEXT] = "TEXT",
+                                         [KIND_SWITCH] = ""};
     char left[40];
     snprintf(left, sizeof left, "--%s %s", flag->name, values[flag->kind]);
     printf("  %-*s ", HELP_COLUMN - 3, left);
@@ -181,7 +221,8 @@ static void print_help(void)
          "\n"
          "Trains a small GPT on the bytes of a text, data-parallel: each rank works out the\n"
          "gradient of its own batch, one qcclAllReduce averages the gradients, and every rank\n"
-         "takes the same AdamW step.\n");
+         "takes the same AdamW step.  With --sharded each rank updates a shard of the weights,\n"
+         "and what is validated are the fp32 master weights.\n");
     for (size_t i = 0; i < FLAGS; i++)
         print_flag(&flags[i]);
     puts("  --version         version of the program and the library\n"
@@ -241,6 +282,7 @@ static int store(const struct flag *flag, const char *text, struct gpt_options *
     case KIND_REAL:
         return store_real(flag, text, field);
     case KIND_TEXT:
+    case KIND_SWITCH:
         break;
     }
     memcpy(field, &text, sizeof text);
@@ -269,6 +311,13 @@ static int take_flag(struct gpt_options *options, int argc, char **argv, int *at
     const struct flag *flag = find_flag(name, length);
     if (!flag)
         return bench_usage_error("no such flag: --%.*s", (int)length, name);
+    if (flag->kind == KIND_SWITCH) {
+        const bool on = true;
+        if (equals)
+            return bench_usage_error("--%s takes no value", flag->name);
+        memcpy((char *)options + flag->field, &on, sizeof on);
+        return 0;
+    }
     if (!equals && *at == argc)
         return bench_usage_error("--%s needs a value", flag->name);
     return store(flag, equals ? equals + 1 : argv[(*at)++], options);
@@ -283,6 +332,26 @@ static int check_together(const struct gpt_options *options)
     if (options->dump_dir && options->dump_step > options->steps)
         return bench_usage_error("--dump-step %d is after the last of --steps %d",
                                  options->dump_step, options->steps);
+    return 0;
+}
+
+static bool one_of(const char *text, const char *a, const char *b)
+{
+    return strcmp(text, a) == 0 || strcmp(text, b) == 0;
+}
+
+/* What sharded training alone knows. */
+static int check_sharded(const struct gpt_options *options)
+{
+    if (!one_of(options->weights, "delta", "plain"))
+        return bench_usage_error("--weights %s: expected delta or plain", options->weights);
+    if (!one_of(options->optimizer, "adamw", "sgd"))
+        return bench_usage_error("--optimizer %s: expected adamw or sgd", options->optimizer);
+    if (!one_of(options->overlap, "on", "off"))
+        return bench_usage_error("--overlap %s: expected on or off", options->overlap);
+    if (!options->sharded && (options->duo || strcmp(options->optimizer, "adamw") != 0 ||
+                              strcmp(options->weights, "delta") != 0))
+        return bench_usage_error("--duo, --weights and --optimizer sgd need --sharded");
     return 0;
 }
 
@@ -312,6 +381,8 @@ bool gpt_flags_parse(struct gpt_options *options, int argc, char **argv, int *st
     }
     if (*status == 0)
         *status = check_together(options);
+    if (*status == 0)
+        *status = check_sharded(options);
     return *status == 0;
 }
 

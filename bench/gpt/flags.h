@@ -2,6 +2,7 @@
 #ifndef BENCH_GPT_FLAGS_H
 #define BENCH_GPT_FLAGS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "bench/gpt/layout.h"
@@ -14,8 +15,15 @@ struct gpt_options {
     double rate, decay, clip;
     uint64_t seed;
     const char *text;
-    const char *policy; /* NULL: not given */
-    int eval, windows;  /* steps between validations; sequences of each */
+    const char *policy;    /* NULL: not given */
+    bool sharded;          /* ZeRO-style training through qcclShard */
+    const char *weights;   /* sharded: delta or plain */
+    const char *duo;       /* NULL: none; 4, 1, 0 or a codec */
+    const char *slow;      /* of the duo */
+    const char *optimizer; /* adamw or sgd */
+    const char *overlap;   /* on or off */
+    int bucket_kib;
+    int eval, windows; /* steps between validations; sequences of each */
     const char *log, *json;
     const char *dump_dir; /* NULL: none */
     int dump_step;

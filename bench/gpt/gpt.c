@@ -18,6 +18,7 @@ struct run {
     struct gpt_text text;
     struct bench_world world;
     qcclComm_t *comms; /* one for each rank of this process */
+    qcclComm_t *slow;  /* the same, for DUO's slow reductions; zeros without */
     bool *succeeded;   /* likewise */
 };
 
@@ -26,7 +27,8 @@ static void run_rank(void *context, int rank)
     struct run *run = context;
     int local = rank - run->world.first;
     struct gpt_job job = {.options = &run->options, .layout = &run->layout, .text = &run->text};
-    struct gpt_team team = {.world = &run->world, .comm = run->comms[local], .rank = rank};
+    struct gpt_team team = {
+        .world = &run->world, .comm = run->comms[local], .slow = run->slow[local], .rank = rank};
     run->succeeded[local] = gpt_train(&job, &team);
 }
 
@@ -37,9 +39,15 @@ static int train_all(struct run *run)
     qcclConfig_t config = {.size = sizeof config, .policy = options->policy, .seed = options->seed};
     if (bench_world_comms(&run->world, run->comms, &config) != qcclSuccess)
         return bench_usage_error("%s", qcclGetLastError());
-    int status = bench_world_run(&run->world, run_rank, run);
+    config.seed = ~options->seed; /* so that residuals are rounded by other numbers */
+    int status = 0;
+    if (options->duo && bench_world_comms(&run->world, run->slow, &config) != qcclSuccess)
+        status = bench_error("%s", qcclGetLastError());
+    if (!status)
+        status = bench_world_run(&run->world, run_rank, run);
     for (int i = 0; i < run->world.local; i++) {
         qcclCommDestroy(run->comms[i]);
+        qcclCommDestroy(run->slow[i]);
         if (!run->succeeded[i])
             status = EXIT_WRONG;
     }
@@ -53,12 +61,14 @@ static int run_world(struct run *run)
         return status;
     size_t local = (size_t)run->world.local;
     run->comms = calloc(local, sizeof(qcclComm_t));
+    run->slow = calloc(local, sizeof(qcclComm_t));
     run->succeeded = calloc(local, sizeof *run->succeeded);
-    if (run->comms && run->succeeded)
+    if (run->comms && run->slow && run->succeeded)
         status = train_all(run);
     else
         status = bench_error("no memory for %zu ranks", local);
     free(run->comms);
+    free(run->slow);
     free(run->succeeded);
     bench_world_close(&run->world);
     return status;

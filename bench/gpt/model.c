@@ -283,7 +283,15 @@ static void attention_backward(struct gpt_workspace *w, const real *params, real
     gpt_norm_backward(&norm, grads + gain, grads + gain + width, w->d_stream, w->d_narrow, n);
 }
 
-void gpt_backward(struct gpt_workspace *w, const real *params, real *grads)
+/* Tensors first .. end - 1 are finished. */
+static void tell(const struct gpt_listener *listener, int first, int end)
+{
+    for (int tensor = end - 1; listener && tensor >= first; tensor--)
+        listener->finished(listener->context, tensor);
+}
+
+void gpt_backward(struct gpt_workspace *w, const real *params, real *grads,
+                  const struct gpt_listener *listener)
 {
     const struct gpt_layout *layout = w->layout;
     const struct gpt_shape *shape = &layout->shape;
@@ -298,11 +306,16 @@ void gpt_backward(struct gpt_workspace *w, const real *params, real *grads)
     gpt_linear_backward(&head, grads + gpt_last_offset(layout, GPT_HEAD_WEIGHT), NULL, w->d_narrow,
                         w->logits, w->final.out, n);
     gpt_norm_backward(&norm, grads + gain, grads + gain + width, w->d_stream, w->d_narrow, n);
+    int end = layout->tensor_count;
+    tell(listener, end - GPT_LAST_TENSORS, end);
     for (int i = shape->layers - 1; i >= 0; i--) {
         mlp_backward(w, params, grads, i);
         attention_backward(w, params, grads, i);
+        int first = GPT_FIRST_LAYER + i * GPT_LAYER_TENSORS;
+        tell(listener, first, first + GPT_LAYER_TENSORS);
     }
     gpt_embed_backward(grads + layout->tensors[GPT_TOKENS].offset,
                        grads + layout->tensors[GPT_POSITIONS].offset, w->d_stream, w->tokens,
                        shape->width, shape->context, n);
+    tell(listener, GPT_TOKENS, GPT_FIRST_LAYER);
 }

@@ -92,6 +92,11 @@ void gpt_show_summary(struct gpt_show *show, const struct gpt_progress *last)
     bench_json_number(json, "wire_bytes", last->traffic.wire_bytes);
     bench_json_number(json, "ratio", last->traffic.ratio);
     bench_json_number(json, "sampled_rel_error", last->traffic.rel_error);
+    bench_json_string(json, "optimizer", show->options->optimizer);
+    bench_json_string(json, "sharded", show->options->sharded ? "yes" : "no");
+    bench_json_string(json, "duo", show->options->duo ? show->options->duo : "no");
+    bench_json_number(json, "slow_bytes", last->slow_bytes);
+    bench_json_number(json, "exposed_share", last->exposed_share);
     bench_json_object_end(json);
     require_written(show, bench_json_close(json), show->options->json);
 }

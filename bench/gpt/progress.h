@@ -16,6 +16,8 @@ struct gpt_progress {
     double seconds;              /* of training, without validation */
     double tokens_per_s, comm_share;
     struct gpt_traffic traffic;
+    double slow_bytes;    /* of DUO's slow reductions, all ranks */
+    double exposed_share; /* of the time: commits that waited for them */
 };
 
 struct gpt_show {

@@ -76,9 +76,9 @@ struct gpt_traffic gpt_team_traffic(const struct gpt_team *team, size_t count, i
      * over all ranks, what a reduce-scatter and an all-gather of fp32 values move: each value to
      * all but its owner, twice. */
     int ranks = team->world->nranks;
-    double passed = steps - totals[COMPRESSED] / ranks;
-    double passed_bytes = passed * 2.0 * (ranks - 1) * (double)count * sizeof(float);
-    double raw = totals[RAW] + passed_bytes, wire = totals[WIRE] + passed_bytes;
+    double raw = steps * 2.0 * (ranks - 1) * (double)count * sizeof(float);
+    double passed_bytes = raw > totals[RAW] ? raw - totals[RAW] : 0;
+    double wire = totals[WIRE] + passed_bytes;
     /* Messages with error feedback are not sampled. */
     double unsampled = totals[COMPRESSED] > 0 ? NAN : 0;
     return (struct gpt_traffic){

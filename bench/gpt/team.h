@@ -14,6 +14,7 @@
 struct gpt_team {
     struct bench_world *world;
     qcclComm_t comm;
+    qcclComm_t slow; /* for DUO's slow reductions; NULL: none */
     int rank;
 };
 

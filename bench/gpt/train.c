@@ -18,6 +18,7 @@
 #include "bench/gpt/adamw.h"
 #include "bench/gpt/model.h"
 #include "bench/gpt/progress.h"
+#include "bench/gpt/sharded.h"
 #include "bench/report.h"
 #include "bench/samples.h"
 
@@ -29,7 +30,8 @@ struct trainer {
     struct gpt_show show; /* of rank 0 */
     struct gpt_workspace *workspace;
     struct gpt_adamw adamw;
-    float *params, *grads;
+    struct gpt_sharded *sharded; /* NULL: every rank has everything */
+    float *params, *grads;       /* the shard's memory when sharded */
     uint8_t *tokens, *targets;
     double *window_losses;
     double seconds, comm_seconds; /* of all steps so far */
@@ -44,8 +46,14 @@ static void allocate(struct trainer *t)
     size_t params = t->layout->params;
     size_t tokens = (size_t)t->options->batch * (size_t)t->options->context;
     t->workspace = gpt_workspace_new(t->layout, t->options->batch);
-    t->params = calloc(params, sizeof *t->params);
-    t->grads = calloc(params, sizeof *t->grads);
+    if (t->options->sharded) {
+        t->sharded = gpt_sharded_new(t->options, t->layout, t->team);
+        t->params = gpt_sharded_params(t->sharded);
+        t->grads = gpt_sharded_grads(t->sharded);
+    } else {
+        t->params = calloc(params, sizeof *t->params);
+        t->grads = calloc(params, sizeof *t->grads);
+    }
     t->adamw.mean = calloc(params, sizeof *t->adamw.mean);
     t->adamw.square = calloc(params, sizeof *t->adamw.square);
     t->tokens = calloc(tokens, 1);
@@ -72,6 +80,8 @@ static void trainer_open(struct trainer *t, const struct gpt_job *job, const str
     };
     allocate(t);
     gpt_layout_randomise(job->layout, t->params, options->seed);
+    if (t->sharded)
+        gpt_sharded_start(t->sharded);
     if (team->rank == 0)
         gpt_show_open(&t->show, options, team, job->layout->params);
 }
@@ -80,8 +90,11 @@ static void trainer_close(struct trainer *t)
 {
     gpt_show_close(&t->show);
     gpt_workspace_free(t->workspace);
-    free(t->params);
-    free(t->grads);
+    if (!t->sharded) {
+        free(t->params);
+        free(t->grads);
+    }
+    gpt_sharded_free(t->sharded);
     free(t->adamw.mean);
     free(t->adamw.square);
     free(t->tokens);
@@ -163,7 +176,8 @@ static double learn(struct trainer *t, int step)
     double sum = 0;
     for (size_t i = 0; i < tokens; i++)
         sum += losses[i];
-    gpt_backward(t->workspace, t->params, t->grads);
+    struct gpt_listener listener = gpt_sharded_listener(t->sharded);
+    gpt_backward(t->workspace, t->params, t->grads, t->sharded ? &listener : NULL);
     return sum / (double)tokens;
 }
 
@@ -179,10 +193,15 @@ static double train_step(struct trainer *t, int step)
     /* This also waits for the slowest rank, so that the clock below sees the all-reduce alone. */
     bench_world_combine(team->world, team->rank, &loss, 1, BENCH_SUM);
     double arrived = bench_now();
-    gpt_team_average(team, t->grads, t->layout->params);
-    t->comm_seconds += bench_now() - arrived;
     double rate = gpt_learning_rate(options->rate, step, options->warmup, options->steps);
-    gpt_adamw_step(&t->adamw, t->params, t->grads, rate);
+    if (t->sharded) {
+        gpt_sharded_step(t->sharded, rate);
+        t->comm_seconds += bench_now() - arrived;
+    } else {
+        gpt_team_average(team, t->grads, t->layout->params);
+        t->comm_seconds += bench_now() - arrived;
+        gpt_adamw_step(&t->adamw, t->params, t->grads, rate);
+    }
     t->seconds += bench_now() - begin;
     return loss;
 }
@@ -194,9 +213,15 @@ static struct gpt_progress measure_progress(struct trainer *t, int step)
     struct gpt_progress progress = {
         .step = step,
         .train_loss = t->loss_sum / t->loss_count,
-        .val_loss = validate(t),
         .traffic = gpt_team_traffic(t->team, t->layout->params, step),
     };
+    if (t->sharded)
+        gpt_sharded_progress(t->sharded, &progress);
+    if (t->sharded)
+        gpt_sharded_show_masters(t->sharded);
+    progress.val_loss = validate(t);
+    if (t->sharded)
+        gpt_sharded_hide_masters(t->sharded);
     int ranks = t->team->world->nranks;
     double times[] = {t->seconds, t->comm_seconds};
     bench_world_combine(t->team->world, t->team->rank, times, 2, BENCH_SUM);
@@ -204,6 +229,7 @@ static struct gpt_progress measure_progress(struct trainer *t, int step)
     progress.seconds = times[0] / ranks;
     progress.tokens_per_s = tokens / progress.seconds;
     progress.comm_share = times[1] / times[0];
+    progress.exposed_share /= times[0];
     t->loss_sum = 0;
     t->loss_count = 0;
     return progress;

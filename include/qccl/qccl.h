@@ -157,6 +157,13 @@ typedef struct {
     void (*abort)(void *context);
     /* Frees the context; may be NULL. */
     void (*close)(void *context);
+    /* Both or neither; without them calls run one chunk after another, and nothing overlaps.
+     * Operations are numbered from 0, in the order in which isend and irecv started them since wait
+     * last returned.  Returns as wait does once operation `number` has completed, whatever the
+     * others do. */
+    qcclResult_t (*wait_for)(void *context, uint64_t number, double timeout);
+    /* Never blocks: *done = whether operation `number` has completed; moves all of them along. */
+    qcclResult_t (*test)(void *context, uint64_t number, int *done);
 } qcclTransport_t;
 
 /* Makes this rank's communicator over the caller's transport, which is copied.  Every rank calls
@@ -166,8 +173,9 @@ typedef struct {
 QCCL_API qcclResult_t qcclCommInitTransport(qcclComm_t *comm, const qcclTransport_t *transport,
                                             const qcclConfig_t *config);
 
-/* Frees the communicator; a local call; NULL is allowed.  Peers that still wait for this rank get
- * qcclRemoteError.  Must not run while another thread uses the communicator. */
+/* Frees the communicator; NULL is allowed.  Waits for the calls that streams still have to do with
+ * it, which ends soon after qcclCommAbort; does not communicate itself.  Peers that still wait for
+ * this rank get qcclRemoteError.  Must not run while another thread uses the communicator. */
 QCCL_API qcclResult_t qcclCommDestroy(qcclComm_t comm);
 
 /* Makes every pending and later call of this communicator, on any rank, return qcclAborted or
@@ -217,6 +225,9 @@ typedef struct {
     uint64_t feedback_bytes;  /* memory it holds for error feedback residuals */
     double sampled_energy;
     double sampled_error;
+    uint64_t slow_calls;      /* slow reductions of a qcclDuo_t over this communicator, */
+    uint64_t slow_ns;         /* how long they took, */
+    uint64_t slow_exposed_ns; /* and how much of that a qcclDuoCommit had to wait for */
 } qcclStats_t;
 
 /* Fills *stats, up to stats->size bytes.  Local. */
@@ -250,9 +261,14 @@ QCCL_API qcclResult_t qcclFeedbackRestore(qcclComm_t comm, const void *state, si
  *
  * Every rank of the communicator calls them in the same order with the same count, type, op and
  * policy; QCCL_CHECK=1 compares that before each call and returns qcclMismatch on every rank where
- * it does not hold. They block until this rank's result is there.  Buffers need no alignment and
- * belong to the library until the call returns.  count may be 0.  stream must be NULL on thread,
- * MPI and user transports. A value that is NaN arrives as NaN on every rank; the NaN results of
+ * it does not hold.
+ *
+ * stream: NULL, and the call blocks until this rank's result is there; or a qcclStream_t, and the
+ * call returns at once: its arguments were checked, the stream's worker does the rest in its order,
+ * and what goes wrong then is told by qcclStreamSynchronize and qcclCommGetAsyncError.  Calls of
+ * one communicator happen in the order in which they were made, on whatever streams.  Buffers need
+ * no alignment and belong to the library until the call, or the stream, is done.  count may be 0.
+ * A value that is NaN arrives as NaN on every rank; the NaN results of
  * compressed calls are the canonical quiet NaN of their type. They return qcclInvalidArgument,
  * qcclMismatch, qcclCorruptMessage, qcclRemoteError, qcclAborted, qcclOutOfMemory, qcclSystemError.
  * After an error the parts of recvbuff that were not yet written are as before. */
@@ -284,6 +300,213 @@ QCCL_API qcclResult_t qcclAllGather(const void *sendbuff, void *recvbuff, size_t
  * rounded.  master and replica must not overlap. */
 QCCL_API qcclResult_t qcclAllGatherDelta(const float *master, void *replica, size_t shardcount,
                                          qcclDataType_t datatype, qcclComm_t comm, void *stream);
+
+/* ------------------------------------------------------------------ streams and events
+ *
+ * A stream is an ordered queue with a worker thread of its own.  Streams run beside each other; an
+ * event orders them.  Over MPI the program has to have asked for MPI_THREAD_MULTIPLE; with less,
+ * calls on a stream are done in the caller's thread, behind the stream's work, before they
+ * return. */
+
+typedef struct qcclStream *qcclStream_t;
+typedef struct qcclEvent *qcclEvent_t;
+
+/* priority 0 is the highest, QCCL_PRIORITY_LOWEST the lowest: between chunks, a collective on a
+ * stream of lower priority lets those of higher priority go first, as long as they get on.
+ * Returns qcclInvalidArgument, qcclOutOfMemory, qcclSystemError (no thread). */
+#define QCCL_PRIORITY_LOWEST 7
+QCCL_API qcclResult_t qcclStreamCreate(qcclStream_t *stream, int priority);
+/* Waits for the work in the queue, then frees the stream; NULL is allowed.  Must not be called from
+ * a function that the stream runs.  Returns what qcclStreamSynchronize does. */
+QCCL_API qcclResult_t qcclStreamDestroy(qcclStream_t stream);
+/* Returns when everything put on the stream so far is done.  The first error of the stream's work
+ * stays: this and every later call returns it, with its sentence. */
+QCCL_API qcclResult_t qcclStreamSynchronize(qcclStream_t stream);
+/* qcclInProgress while there is work left, else as qcclStreamSynchronize. */
+QCCL_API qcclResult_t qcclStreamQuery(qcclStream_t stream);
+/* Runs function(argument) on the stream's worker, in its order.  It may block, but must not wait
+ * for its own stream.  What it returns counts as the work's result. */
+QCCL_API qcclResult_t qcclStreamLaunch(qcclStream_t stream, qcclResult_t (*function)(void *),
+                                       void *argument);
+
+QCCL_API qcclResult_t qcclEventCreate(qcclEvent_t *event);
+/* Waits for nothing: streams that wait for the event keep what they need of it; NULL is allowed. */
+QCCL_API qcclResult_t qcclEventDestroy(qcclEvent_t event);
+/* The event stands for the work put on the stream so far; an earlier record is replaced for those
+ * who wait from now on.  An event that was never recorded is complete.  stream NULL: complete. */
+QCCL_API qcclResult_t qcclEventRecord(qcclEvent_t event, qcclStream_t stream);
+QCCL_API qcclResult_t qcclEventSynchronize(qcclEvent_t event);
+/* qcclSuccess when complete, qcclInProgress when not. */
+QCCL_API qcclResult_t qcclEventQuery(qcclEvent_t event);
+/* What is put on the stream from now on waits for the event as it is recorded now. */
+QCCL_API qcclResult_t qcclStreamWaitEvent(qcclStream_t stream, qcclEvent_t event);
+
+/* ------------------------------------------------------------------ optimizers
+ *
+ * For weights x with moments m and v, all fp32, and a gradient g, of n elements each
+ * (docs/training.md has the formulas to the bit).  Commit changes x, m and v.  Tentative leaves
+ * them alone and writes to result what x would become.  Every processor computes the same bits. */
+
+typedef enum {
+    qcclSgd = 0,   /* momentum: m = momentum m + g; x = (1 - rate decay) x - rate m; v is unused */
+    qcclAdamW = 1, /* Loshchilov and Hutter 2019 */
+} qcclOptimizerKind_t;
+
+typedef struct {
+    size_t size; /* sizeof(qcclOptimizer_t) */
+    qcclOptimizerKind_t kind;
+    float momentum;              /* SGD */
+    float beta1, beta2, epsilon; /* AdamW */
+    float decay;                 /* weight decay, decoupled */
+} qcclOptimizer_t;
+
+/* step counts from 1; scale multiplies the gradient first (clipping).  x, m, v and result may be
+ * the same buffers as in any elementwise loop: result == x is allowed.  Pure functions: any thread.
+ * Return qcclInvalidArgument (a NULL buffer for n > 0, a kind, beta or epsilon out of range). */
+QCCL_API qcclResult_t qcclOptimizerCommit(const qcclOptimizer_t *optimizer, float rate,
+                                          uint64_t step, float scale, float *x, float *m, float *v,
+                                          const float *g, size_t n);
+QCCL_API qcclResult_t qcclOptimizerTentative(const qcclOptimizer_t *optimizer, float rate,
+                                             uint64_t step, float scale, const float *x,
+                                             const float *m, const float *v, const float *g,
+                                             float *result, size_t n);
+
+/* ------------------------------------------------------------------ DUO
+ *
+ * Double Update Overlap (NeurIPS 2025): every bucket of gradients is reduce-scattered twice.  The
+ * fast reduction, at 4, 1 or 0 bits, gives what the next forward pass needs; the slow one, in high
+ * precision from a kept copy of the gradients, runs under the compute of the next step, and only it
+ * reaches the optimizer's state.  With any optimizer, each step, for each bucket b:
+ *
+ *     qcclDuoReduce(duo, b, gradient, stream)   as the backward pass finishes the bucket
+ *     qcclDuoCommit(duo, b, &exact)             from the second step on: commit the step before
+ *     qcclDuoFast(duo, b, &q)                   tentative evaluation with q: weights for forward
+ *
+ * and after the last step once more qcclDuoCommit.  A duo is used by one thread at a time.
+ * docs/training.md explains it; bench/examples/duo_momentum.c is a whole program. */
+
+typedef struct qcclDuo *qcclDuo_t;
+
+enum {
+    qcclDuoWait = 0, /* a commit waits for its slow reduction, however long */
+    qcclDuoDrop = 1, /* when commits of a step had to wait on any rank, the slow reductions of the
+                        next step travel as bf16 */
+};
+
+typedef struct {
+    size_t size;          /* sizeof(qcclDuoConfig_t) */
+    const size_t *counts; /* elements of each bucket's gradient, multiples of the ranks */
+    int nbuckets;
+    /* A codec ("int4", "sign1", "sr1", "int4:hadamard=32 intra=int8"), or "local": nothing is sent,
+     * the owner's own gradient stands for the average.  NULL: int4. */
+    const char *fast;
+    /* "fp32", "bf16"; or "residual int8", "residual int4": g - Q(g) travels and completes the fast
+     * sum (fast without hadamard=, intra= and local then; communicators of different seeds).
+     * NULL: fp32. */
+    const char *slow;
+    int late; /* qcclDuoWait or qcclDuoDrop (fp32 only) */
+} qcclDuoConfig_t;
+
+/* Every rank calls it; blocks; compares configurations (qcclMismatch on every rank).  The two
+ * communicators have the same ranks in the same order, are not the same, and outlive the duo; their
+ * policies are not used.  Each bucket keeps two copies of its gradient and three shards. */
+QCCL_API qcclResult_t qcclDuoCreate(qcclDuo_t *duo, qcclComm_t fast_comm, qcclComm_t slow_comm,
+                                    const qcclDuoConfig_t *config);
+/* Waits for the slow reductions in flight; NULL is allowed. */
+QCCL_API qcclResult_t qcclDuoDestroy(qcclDuo_t duo);
+/* Starts both reductions, averages, of counts[bucket] fp32 gradients.  gradient may be reused when
+ * the call returns (stream NULL) or the stream is done.  Ranks reduce buckets in the same order.
+ * qcclInvalidUsage when two reductions of the bucket wait for their commits already. */
+QCCL_API qcclResult_t qcclDuoReduce(qcclDuo_t duo, int bucket, const float *gradient, void *stream);
+/* Waits for the fast reduction of the bucket's newest qcclDuoReduce.  *shard = this rank's
+ * counts[bucket] / nranks values, the library's until the bucket's next qcclDuoReduce. */
+QCCL_API qcclResult_t qcclDuoFast(qcclDuo_t duo, int bucket, const float **shard);
+/* Waits for the slow reduction of the bucket's oldest uncommitted qcclDuoReduce, and takes it off.
+ * *shard: until the second qcclDuoReduce of the bucket from now.  How long it waited is in
+ * qcclCommGetStats of slow_comm, and in the log. */
+QCCL_API qcclResult_t qcclDuoCommit(qcclDuo_t duo, int bucket, const float **shard);
+
+/* ------------------------------------------------------------------ sharded data parallelism
+ *
+ * ZeRO-1/2 style training (Rajbhandari et al. 2020) with SDP4Bit's exchanges (NeurIPS 2024): every
+ * rank holds all weights, and for its shard of each bucket fp32 masters and the optimizer's
+ * moments. A step reduce-scatters gradients, updates the owned shards, and all-gathers weight
+ * differences.
+ *
+ *     qcclShardCreate, fill in the weights, qcclShardStart
+ *     each step:  forward, backward; qcclShardReduce(tensor) as each gradient is finished
+ *                 qcclShardStep
+ *
+ * Codecs are the communicator's policy, such as QCCL_SDP4BIT_POLICY. */
+#define QCCL_SDP4BIT_POLICY \
+    "reducescatter: int4:hadamard=32 intra=int8; delta: int4:group=2048; min=0"
+
+typedef struct qcclShard *qcclShard_t;
+
+typedef struct {
+    size_t size;               /* sizeof(qcclShardConfig_t) */
+    qcclDataType_t datatype;   /* of the weights: fp32, bf16, fp16; 0: fp32 */
+    size_t bucket_bytes;       /* of fp32 gradients; 0: 4 MiB */
+    qcclOptimizer_t optimizer; /* ours; its size 0: the caller's own (qcclShardOwned) */
+    const uint8_t
+        *undecayed; /* one byte a tensor: 1 where weight decay is left out; NULL: nowhere */
+    float clip;     /* largest norm of the averaged gradient; 0: any */
+    int plain;      /* 1: weights themselves travel (allgather: of the policy), not differences */
+    qcclComm_t slow_comm;       /* with duo: for the slow reductions */
+    const qcclDuoConfig_t *duo; /* NULL: no DUO; else its fast, slow and late */
+} qcclShardConfig_t;
+
+/* Every rank calls it; blocks; compares what was given.  counts: elements of each of ntensors
+ * tensors. The communicators outlive it. */
+QCCL_API qcclResult_t qcclShardCreate(qcclShard_t *shard, qcclComm_t comm, const size_t *counts,
+                                      int ntensors, const qcclShardConfig_t *config);
+/* Waits for what is in flight; NULL is allowed. */
+QCCL_API qcclResult_t qcclShardDestroy(qcclShard_t shard);
+/* Where a tensor's weights (of the config's type) and fp32 gradients are: the library's memory, the
+ * caller's to read and write between calls (weights: alike on every rank).  Tensors lie behind one
+ * another without gaps.  Either may be NULL. */
+QCCL_API qcclResult_t qcclShardTensor(qcclShard_t shard, int tensor, void **weights,
+                                      float **gradients);
+/* The weights that were filled in become masters (each owner's count) and are gathered in full
+ * precision.  Collective; blocks. */
+QCCL_API qcclResult_t qcclShardStart(qcclShard_t shard);
+/* The tensor's gradient is finished; once all of a bucket are, its reduction starts on stream.
+ * Every rank finishes tensors in the same order. */
+QCCL_API qcclResult_t qcclShardReduce(qcclShard_t shard, int tensor, void *stream);
+/* Ends the step: the reductions, with DUO the commit of the step before, the optimizer at learning
+ * rate `rate`, the gather of weights.  stream as in qcclShardReduce, the same one; the weights and
+ * gradients are the caller's again when the call returns (NULL), or for each tensor after
+ * qcclShardWait.  qcclMismatch on every rank, with replicas untouched, when their versions differ
+ * (on a stream it is the stream's error); qcclShardResync repairs that. */
+QCCL_API qcclResult_t qcclShardStep(qcclShard_t shard, float rate, void *stream);
+/* Returns when the tensor's new weights are there. */
+QCCL_API qcclResult_t qcclShardWait(qcclShard_t shard, int tensor);
+/* The caller's own optimizer, between qcclShardReduce of all tensors and qcclShardGather, which
+ * then replace qcclShardStep: waits for the reduction of a bucket (0 .. *nbuckets - 1).  *count
+ * values that this rank owns: *gradient, the average, and *master, to be updated in place; *first:
+ * the number of the first, counting all tensors' elements.  With DUO *gradient is the exact one of
+ * the step before, NULL in the first step, *fast the newest and *transient where its tentative
+ * weights belong; both NULL without. */
+typedef struct {
+    int nbuckets;
+    size_t first, count;
+    const float *gradient, *fast;
+    float *master, *transient;
+} qcclOwned_t;
+QCCL_API qcclResult_t qcclShardOwned(qcclShard_t shard, int bucket, qcclOwned_t *owned);
+QCCL_API qcclResult_t qcclShardGather(qcclShard_t shard, void *stream);
+/* With DUO, commits the last step and gathers the masters in full precision, so that what is
+ * evaluated or saved saw exact gradients only; without, does nothing.  Collective; blocks. */
+QCCL_API qcclResult_t qcclShardFlush(qcclShard_t shard);
+/* Gathers the masters in full precision.  Collective; blocks. */
+QCCL_API qcclResult_t qcclShardResync(qcclShard_t shard);
+/* This rank's part of the training state: masters, moments, its shards of the weights as all have
+ * them, step and version.  Between steps, with DUO after a flush; else qcclInvalidUsage.
+ * qcclShardLoad is collective: it gathers the weights; a state of another layout, rank or version
+ * than the others' is qcclCorruptMessage or qcclMismatch and changes nothing. */
+QCCL_API qcclResult_t qcclShardStateBytes(qcclShard_t shard, size_t *bytes);
+QCCL_API qcclResult_t qcclShardSave(qcclShard_t shard, void *state, size_t capacity);
+QCCL_API qcclResult_t qcclShardLoad(qcclShard_t shard, const void *state, size_t bytes);
 
 /* ------------------------------------------------------------------ codecs on their own
  *

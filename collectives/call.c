@@ -1,22 +1,10 @@
-/* The public collectives: check the arguments, compare the call where asked, then compress it or
- * pass it through. */
+/* One call: checked, then compressed or passed through when its turn comes. */
+#include "collectives/call.h"
+
 #include <string.h>
 
 #include "base/log.h"
 #include "base/status.h"
-#include "collectives/comm.h"
-
-/* One call, as the user made it. */
-struct call {
-    const char *name;
-    struct plan_key key;
-    const void *sendbuff;
-    void *recvbuff;
-    const void *minus; /* the replica of a weight-delta gather */
-    size_t send_bytes, recv_bytes;
-    size_t in_place_offset; /* where sendbuff lies in recvbuff, or recvbuff in sendbuff, when in
-                               place */
-};
 
 static const char *const type_names[qcclNumTypes] = {
     [qcclInt8] = "int8",         [qcclUint8] = "uint8",     [qcclInt32] = "int32",
@@ -44,6 +32,8 @@ static size_t whole_bytes(const struct qcclComm *comm, const struct plan_key *ke
 enum pass_reason qccl_why_pass(const struct qcclComm *comm, const struct plan_key *key)
 {
     bool delta = key->collective == qcclCollAllGatherDelta;
+    if (key->policy) /* registered, and so always a plan: the caller saw to the rest */
+        return qccl_nranks(comm) == 1 || !key->count ? PASS_SINGLE : PASS_NOT;
     if (key->type != qcclFloat32 && key->type != qcclBfloat16 && key->type != qcclFloat16)
         return PASS_TYPE;
     if (reduces(key->collective) && key->op != qcclSum && key->op != qcclAvg)
@@ -137,39 +127,53 @@ static qcclResult_t compress(struct qcclComm *comm, const struct call *call)
     struct plan *plan;
     RETURN_IF_FAILED(qccl_comm_plan(comm, &call->key, &plan));
     bool delta = call->key.collective == qcclCollAllGatherDelta;
-    RETURN_IF_FAILED(qccl_run_serial(comm, plan, call->sendbuff,
-                                     delta ? qcclFloat32 : call->key.type, call->minus,
-                                     call->recvbuff));
+    struct operands operands = {
+        .input = call->sendbuff,
+        .input_type = delta ? qcclFloat32 : call->key.type,
+        .minus = delta ? call->recvbuff : NULL,
+        .output = call->recvbuff,
+        .tensor = call->tensor,
+        .replica = call->replica,
+        .lost = call->lost,
+        .priority = call->priority,
+    };
+    RETURN_IF_FAILED(call->execute(comm, plan, &operands));
     qccl_log(QCCL_LOG_TRACE, qccl_rank(comm), "%s of %zu x %s compressed, sequence %u, %zu rounds",
              call->name, call->key.count, type_names[call->key.type], comm->sequence, plan->rounds);
     comm->sequence++;
     comm->stats.calls++;
     comm->stats.raw_bytes += plan->raw_bytes;
+    if (operands.stale)
+        return qccl_fail(qcclMismatch,
+                         "%s: rank %d's replica has version %u, another rank's a different one; "
+                         "no replica was changed",
+                         call->name, qccl_rank(comm), call->replica);
     return qcclSuccess;
 }
 
 /* ------------------------------------------------------------------ checks */
 
-static qcclResult_t check_call(const struct qcclComm *comm, const struct call *call, void *stream)
+static qcclResult_t check_values(const struct call *call)
 {
+    const struct qcclComm *comm = call->comm;
     const struct plan_key *key = &call->key;
     const char *name = call->name;
-    RETURN_IF_FAILED(qccl_comm_usable(comm, name));
     CHECK_ARG(qcclTypeBytes(key->type), "%s: datatype %d is unknown", name, (int)key->type);
     CHECK_ARG((unsigned)key->op < qcclNumOps, "%s: op %d is unknown", name, (int)key->op);
     CHECK_ARG(key->count <= ((size_t)1 << 48) / (size_t)qccl_nranks(comm),
               "%s: count %zu is too large for %d ranks", name, key->count, qccl_nranks(comm));
     CHECK_ARG(!key->count || (call->sendbuff && call->recvbuff), "%s: %s is NULL for %zu elements",
               name, call->sendbuff ? "recvbuff" : "sendbuff", key->count);
-    CHECK_ARG(!stream, "%s: stream is not NULL, but this communicator's calls return when done",
-              name);
+    CHECK_ARG(key->collective != qcclCollAllGatherDelta || key->type == qcclFloat32 ||
+                  key->type == qcclBfloat16 || key->type == qcclFloat16,
+              "%s: datatype %s is none of float32, bfloat16, float16", name, type_names[key->type]);
     return qcclSuccess;
 }
 
 /* Buffers are apart, or the smaller one is exactly this rank's place in the larger one. */
-static qcclResult_t check_overlap(const struct qcclComm *comm, const struct call *call,
-                                  bool in_place_allowed)
+static qcclResult_t check_overlap(const struct call *call)
 {
+    bool in_place_allowed = call->key.collective != qcclCollAllGatherDelta;
     uintptr_t send = (uintptr_t)call->sendbuff, recv = (uintptr_t)call->recvbuff;
     if (!call->key.count || send + call->send_bytes <= recv || recv + call->recv_bytes <= send)
         return qcclSuccess;
@@ -179,9 +183,16 @@ static qcclResult_t check_overlap(const struct qcclComm *comm, const struct call
     CHECK_ARG(in_place && in_place_allowed,
               "%s: rank %d's buffers overlap, but not in place: sendbuff has %zu bytes at %p, "
               "recvbuff %zu at %p",
-              call->name, qccl_rank(comm), call->send_bytes, call->sendbuff, call->recv_bytes,
+              call->name, qccl_rank(call->comm), call->send_bytes, call->sendbuff, call->recv_bytes,
               call->recvbuff);
     return qcclSuccess;
+}
+
+qcclResult_t qccl_call_check(const struct call *call)
+{
+    RETURN_IF_FAILED(qccl_comm_usable(call->comm, call->name));
+    RETURN_IF_FAILED(check_values(call));
+    return check_overlap(call);
 }
 
 /* QCCL_CHECK=1: every rank says what it is about to do. */
@@ -192,18 +203,24 @@ static qcclResult_t compare_calls(struct qcclComm *comm, const struct call *call
     snprintf(record.text, sizeof record.text,
              "call=%s\ncount=%zu\ndatatype=%s\nop=%s\nsequence=%u\nseed=%llu\ntensor=%llu",
              call->name, key->count, type_names[key->type], op_names[key->op], comm->sequence,
-             (unsigned long long)comm->seed, (unsigned long long)comm->feedback.tensor);
+             (unsigned long long)comm->seed, (unsigned long long)call->tensor);
     return qccl_agree(comm, "calls", &record);
 }
 
-static qcclResult_t run_call(struct qcclComm *comm, const struct call *call)
+/* ------------------------------------------------------------------ running */
+
+static qcclResult_t run_in_turn(struct qcclComm *comm, const struct call *call)
 {
+    RETURN_IF_FAILED(qccl_comm_usable(comm, call->name));
     if (comm->check)
         RETURN_IF_FAILED(compare_calls(comm, call));
     enum pass_reason reason = qccl_why_pass(comm, &call->key);
     qcclResult_t result;
     if (reason == PASS_NOT) {
+        uint32_t before = comm->sequence;
         result = compress(comm, call);
+        if (result == qcclMismatch && comm->sequence != before)
+            return result; /* of replica versions: the ranks are still together */
     } else {
         count_passed(comm, call, reason);
         result = pass_through(comm, call);
@@ -211,78 +228,45 @@ static qcclResult_t run_call(struct qcclComm *comm, const struct call *call)
     return result == qcclSuccess ? qcclSuccess : qccl_comm_break(comm, result);
 }
 
-/* ------------------------------------------------------------------ the calls */
-
-/* Fills in the sizes of a call from how many shards each buffer holds. */
-static void set_sizes(const struct qcclComm *comm, struct call *call, size_t send_shards,
-                      size_t recv_shards, size_t send_type_bytes)
+void qccl_call_take_turn(struct call *call)
 {
-    size_t type_bytes = qcclTypeBytes(call->key.type);
-    call->send_bytes = call->key.count * send_shards * send_type_bytes;
-    call->recv_bytes = call->key.count * recv_shards * type_bytes;
-    bool apart = send_shards != recv_shards;
-    call->in_place_offset = apart ? (size_t)qccl_rank(comm) * call->key.count * type_bytes : 0;
+    call->turn = qccl_comm_take_turn(call->comm);
 }
 
-qcclResult_t qcclAllReduce(const void *sendbuff, void *recvbuff, size_t count,
-                           qcclDataType_t datatype, qcclRedOp_t op, qcclComm_t comm, void *stream)
+qcclResult_t qccl_call_run(const struct call *call)
 {
-    struct call call = {
-        .name = "qcclAllReduce",
-        .key = {.collective = qcclCollAllReduce, .count = count, .type = datatype, .op = op},
+    qccl_comm_await_turn(call->comm, call->turn);
+    qcclResult_t result = run_in_turn(call->comm, call);
+    qccl_comm_end_turn(call->comm);
+    return result;
+}
+
+/* ------------------------------------------------------------------ making */
+
+/* Shards of a collective in the input, and in the output. */
+static void count_shards(const struct qcclComm *comm, qcclColl_t collective, size_t *in,
+                         size_t *out)
+{
+    size_t all = (size_t)qccl_nranks(comm);
+    *in = collective == qcclCollReduceScatter ? all : 1;
+    *out = collective == qcclCollAllGather || collective == qcclCollAllGatherDelta ? all : 1;
+}
+
+struct call qccl_call(const char *name, struct qcclComm *comm, const struct plan_key *key,
+                      const void *sendbuff, void *recvbuff)
+{
+    size_t type_bytes = qcclTypeBytes(key->type), in, out;
+    bool delta = key->collective == qcclCollAllGatherDelta;
+    count_shards(comm, key->collective, &in, &out);
+    return (struct call){
+        .name = name,
+        .comm = comm,
+        .key = *key,
         .sendbuff = sendbuff,
-        .recvbuff = recvbuff};
-    RETURN_IF_FAILED(check_call(comm, &call, stream));
-    set_sizes(comm, &call, 1, 1, qcclTypeBytes(datatype));
-    RETURN_IF_FAILED(check_overlap(comm, &call, true));
-    return run_call(comm, &call);
-}
-
-qcclResult_t qcclReduceScatter(const void *sendbuff, void *recvbuff, size_t recvcount,
-                               qcclDataType_t datatype, qcclRedOp_t op, qcclComm_t comm,
-                               void *stream)
-{
-    struct call call = {.name = "qcclReduceScatter",
-                        .key = {.collective = qcclCollReduceScatter,
-                                .count = recvcount,
-                                .type = datatype,
-                                .op = op},
-                        .sendbuff = sendbuff,
-                        .recvbuff = recvbuff};
-    RETURN_IF_FAILED(check_call(comm, &call, stream));
-    set_sizes(comm, &call, (size_t)qccl_nranks(comm), 1, qcclTypeBytes(datatype));
-    RETURN_IF_FAILED(check_overlap(comm, &call, true));
-    return run_call(comm, &call);
-}
-
-qcclResult_t qcclAllGather(const void *sendbuff, void *recvbuff, size_t sendcount,
-                           qcclDataType_t datatype, qcclComm_t comm, void *stream)
-{
-    struct call call = {
-        .name = "qcclAllGather",
-        .key = {.collective = qcclCollAllGather, .count = sendcount, .type = datatype},
-        .sendbuff = sendbuff,
-        .recvbuff = recvbuff};
-    RETURN_IF_FAILED(check_call(comm, &call, stream));
-    set_sizes(comm, &call, 1, (size_t)qccl_nranks(comm), qcclTypeBytes(datatype));
-    RETURN_IF_FAILED(check_overlap(comm, &call, true));
-    return run_call(comm, &call);
-}
-
-qcclResult_t qcclAllGatherDelta(const float *master, void *replica, size_t shardcount,
-                                qcclDataType_t datatype, qcclComm_t comm, void *stream)
-{
-    struct call call = {
-        .name = "qcclAllGatherDelta",
-        .key = {.collective = qcclCollAllGatherDelta, .count = shardcount, .type = datatype},
-        .sendbuff = master,
-        .recvbuff = replica,
-        .minus = replica};
-    RETURN_IF_FAILED(check_call(comm, &call, stream));
-    CHECK_ARG(datatype == qcclFloat32 || datatype == qcclBfloat16 || datatype == qcclFloat16,
-              "qcclAllGatherDelta: datatype %s is none of float32, bfloat16, float16",
-              type_names[datatype]);
-    set_sizes(comm, &call, 1, (size_t)qccl_nranks(comm), sizeof(float));
-    RETURN_IF_FAILED(check_overlap(comm, &call, false));
-    return run_call(comm, &call);
+        .recvbuff = recvbuff,
+        .send_bytes = key->count * in * (delta ? sizeof(float) : type_bytes),
+        .recv_bytes = key->count * out * type_bytes,
+        .in_place_offset = in != out ? (size_t)qccl_rank(comm) * key->count * type_bytes : 0,
+        .tensor = comm->feedback.tensor,
+    };
 }

@@ -1,0 +1,62 @@
+/* One collective call, from the checks of its arguments to its result.
+ *
+ * The public entries (overlap/entry.c) describe a call and check it at once; it is run at once or
+ * later, by whatever thread, when its turn comes: calls of one communicator run in the order in
+ * which they took their turns. */
+#ifndef QCCL_COLLECTIVES_CALL_H
+#define QCCL_COLLECTIVES_CALL_H
+
+#include "collectives/comm.h"
+
+/* What a plan works on. */
+struct operands {
+    const void *input;
+    qcclDataType_t input_type;
+    const void *minus; /* the replica of a weight-delta gather, else NULL */
+    void *output;
+    uint64_t tensor;  /* for error feedback */
+    uint16_t replica; /* its version, of a weight-delta gather: travels in every message */
+    float *lost;      /* NULL, or where what encoding loses goes, in the places of the input */
+    int priority;     /* of the stream that runs it */
+    bool stale; /* set by the executor: replicas have different versions, nothing was changed */
+};
+
+/* An executor: runs a plan.  All of them give the same bits. */
+typedef qcclResult_t execute_fn(struct qcclComm *comm, const struct plan *plan,
+                                struct operands *operands);
+
+/* collectives/serial.c: step by step, the reference meaning of a plan. */
+execute_fn qccl_run_serial;
+
+struct call {
+    const char *name;
+    struct qcclComm *comm;
+    struct plan_key key;
+    const void *sendbuff;
+    void *recvbuff;
+    size_t send_bytes, recv_bytes;
+    size_t in_place_offset; /* where the smaller buffer lies in the larger one when in place */
+    uint64_t tensor;        /* of qcclCommSetTensor when the call was made */
+    uint16_t replica;       /* as in struct operands */
+    float *lost;            /* likewise */
+    int priority;
+    execute_fn *execute;
+    uint64_t turn;
+};
+
+/* The call as the user made it; comm is not NULL. */
+struct call qccl_call(const char *name, struct qcclComm *comm, const struct plan_key *key,
+                      const void *sendbuff, void *recvbuff);
+
+/* Whether the arguments are right; touches nothing. */
+qcclResult_t qccl_call_check(const struct call *call);
+
+/* Takes the call's place in the order of its communicator; then qccl_call_run must follow, sooner
+ * or later, in a thread that may block. */
+void qccl_call_take_turn(struct call *call);
+
+/* Waits for the call's turn and runs it.  An error breaks the communicator, except qcclMismatch of
+ * replica versions (struct operands), which every rank returns alike. */
+qcclResult_t qccl_call_run(const struct call *call);
+
+#endif

@@ -1,0 +1,106 @@
+/* The public collectives: described, checked, then submitted. */
+#include "overlap/entry.h"
+
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/status.h"
+#include "overlap/pipeline.h"
+#include "overlap/stream.h"
+
+bool qccl_may_use_threads(const struct qcclComm *comm)
+{
+    bool (*may)(void) = comm->transport.may_use_threads;
+    return !may || may();
+}
+
+static qcclResult_t run_queued(void *argument)
+{
+    struct call *call = argument;
+    qcclResult_t result = qccl_call_run(call);
+    qccl_free(call);
+    return result;
+}
+
+/* Behind the stream's work, in this thread. */
+static qcclResult_t run_behind(struct call *call, qcclStream_t stream)
+{
+    RETURN_IF_FAILED(qcclStreamSynchronize(stream));
+    qccl_call_take_turn(call);
+    return qccl_call_run(call);
+}
+
+static qcclResult_t put_on_stream(struct call *call, qcclStream_t stream)
+{
+    call->priority = qccl_stream_priority(stream);
+    if (!qccl_may_use_threads(call->comm))
+        return run_behind(call, stream);
+    struct call *queued = qccl_alloc(1, sizeof *queued);
+    if (!queued)
+        return qccl_fail(qcclOutOfMemory, "%s: no memory to queue it", call->name);
+    qccl_call_take_turn(call);
+    *queued = *call;
+    qcclResult_t result = qccl_stream_put(stream, run_queued, queued);
+    if (result == qcclSuccess)
+        return qcclSuccess;
+    qccl_free(queued);
+    qccl_comm_await_turn(call->comm, call->turn); /* nobody else will end it */
+    qccl_comm_end_turn(call->comm);
+    return result;
+}
+
+execute_fn *qccl_executor(const struct qcclComm *comm)
+{
+    return comm->serial ? qccl_run_serial : qccl_run_pipelined;
+}
+
+qcclResult_t qccl_submit(const struct call *call, void *stream)
+{
+    struct call mine = *call;
+    mine.execute = qccl_executor(call->comm);
+    if (stream)
+        return put_on_stream(&mine, stream);
+    qccl_call_take_turn(&mine);
+    return qccl_call_run(&mine);
+}
+
+/* What every public collective does. */
+static qcclResult_t enter(const char *name, const struct plan_key *key, const void *sendbuff,
+                          void *recvbuff, qcclComm_t comm, void *stream)
+{
+    RETURN_IF_FAILED(qccl_comm_usable(comm, name));
+    struct call call = qccl_call(name, comm, key, sendbuff, recvbuff);
+    RETURN_IF_FAILED(qccl_call_check(&call));
+    return qccl_submit(&call, stream);
+}
+
+qcclResult_t qcclAllReduce(const void *sendbuff, void *recvbuff, size_t count,
+                           qcclDataType_t datatype, qcclRedOp_t op, qcclComm_t comm, void *stream)
+{
+    struct plan_key key = {
+        .collective = qcclCollAllReduce, .count = count, .type = datatype, .op = op};
+    return enter("qcclAllReduce", &key, sendbuff, recvbuff, comm, stream);
+}
+
+qcclResult_t qcclReduceScatter(const void *sendbuff, void *recvbuff, size_t recvcount,
+                               qcclDataType_t datatype, qcclRedOp_t op, qcclComm_t comm,
+                               void *stream)
+{
+    struct plan_key key = {
+        .collective = qcclCollReduceScatter, .count = recvcount, .type = datatype, .op = op};
+    return enter("qcclReduceScatter", &key, sendbuff, recvbuff, comm, stream);
+}
+
+qcclResult_t qcclAllGather(const void *sendbuff, void *recvbuff, size_t sendcount,
+                           qcclDataType_t datatype, qcclComm_t comm, void *stream)
+{
+    struct plan_key key = {.collective = qcclCollAllGather, .count = sendcount, .type = datatype};
+    return enter("qcclAllGather", &key, sendbuff, recvbuff, comm, stream);
+}
+
+qcclResult_t qcclAllGatherDelta(const float *master, void *replica, size_t shardcount,
+                                qcclDataType_t datatype, qcclComm_t comm, void *stream)
+{
+    struct plan_key key = {
+        .collective = qcclCollAllGatherDelta, .count = shardcount, .type = datatype};
+    return enter("qcclAllGatherDelta", &key, master, replica, comm, stream);
+}
