@@ -406,8 +406,9 @@ static void build_gather(struct builder *b, int result_slot, const qcclCodec_t *
         add_send(b, p->rank, (p->rank + k) % n, result_slot);
     struct plan_step decode = {
         .kind = STEP_DECODE, .segment = p->rank, .slot = result_slot, .codec = *codec};
+    add_wait(
+        b); /* before anything is written: a delta first wants to see every replica's version */
     add_step(b, &decode);
-    add_wait(b);
     for (int k = 1, slot = 0; k < n; k++, slot++) {
         slot += slot == result_slot;
         decode.segment = (p->rank + n - k) % n;
