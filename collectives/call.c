@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "base/status.h"
+#include "base/trace.h"
 
 static const char *const type_names[qcclNumTypes] = {
     [qcclInt8] = "int8",         [qcclUint8] = "uint8",     [qcclInt32] = "int32",
@@ -236,7 +237,10 @@ void qccl_call_take_turn(struct call *call)
 qcclResult_t qccl_call_run(const struct call *call)
 {
     qccl_comm_await_turn(call->comm, call->turn);
+    int rank = qccl_rank(call->comm);
+    qccl_trace_begin(rank, call->mark);
     qcclResult_t result = run_in_turn(call->comm, call);
+    qccl_trace_end(rank);
     qccl_comm_end_turn(call->comm);
     return result;
 }
@@ -260,6 +264,7 @@ struct call qccl_call(const char *name, struct qcclComm *comm, const struct plan
     count_shards(comm, key->collective, &in, &out);
     return (struct call){
         .name = name,
+        .mark = name,
         .comm = comm,
         .key = *key,
         .sendbuff = sendbuff,

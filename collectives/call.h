@@ -30,6 +30,7 @@ execute_fn qccl_run_serial;
 
 struct call {
     const char *name;
+    const char *mark; /* in the timeline; the name when nothing else is given */
     struct qcclComm *comm;
     struct plan_key key;
     const void *sendbuff;

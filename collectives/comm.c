@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "base/trace.h"
 
 #define TIMEOUT_DEFAULT 600.0
 
@@ -134,6 +135,7 @@ void qccl_comm_forget_plans(struct qcclComm *comm)
 
 static void free_comm(struct qcclComm *comm)
 {
+    qccl_trace_close();
     qccl_comm_forget_plans(comm);
     qccl_feedback_clear(&comm->feedback);
     for (int i = 0; i < POLICIES_MAX; i++)
@@ -161,6 +163,7 @@ static struct qcclComm *new_comm(const struct transport *transport)
     }
     pthread_mutex_init(&comm->lock, NULL);
     pthread_cond_init(&comm->turned, NULL);
+    qccl_trace_open();
     return comm;
 }
 
@@ -276,7 +279,9 @@ qcclResult_t qcclCommInitTransport(qcclComm_t *comm, const qcclTransport_t *tran
     CHECK_ARG(transport->nranks >= 1 && transport->rank >= 0 && transport->rank < transport->nranks,
               "qcclCommInitTransport: rank %d of %d", transport->rank, transport->nranks);
     struct transport made = {.mover = *transport};
-    return qccl_comm_create(comm, &made, config, true);
+    RETURN_IF_FAILED(qccl_comm_create(comm, &made, config, true));
+    qccl_trace_rank_file(transport->rank);
+    return qcclSuccess;
 }
 
 qcclResult_t qcclCommDestroy(qcclComm_t comm)

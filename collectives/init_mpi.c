@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "base/trace.h"
 #include "collectives/mpi_transport.h"
 
 static qcclResult_t check_usage(MPI_Comm comm)
@@ -105,7 +106,10 @@ qcclResult_t qcclCommInitMpi(qcclComm_t *comm, MPI_Comm mpi_comm, const qcclConf
         struct transport transport = qccl_mpi_transport(mover);
         status = qccl_comm_create(comm, &transport, config, true);
     }
+    int world_rank;
     if (status != qcclSuccess)
         qccl_mpi_close(mover);
+    else if (MPI_Comm_rank(MPI_COMM_WORLD, &world_rank) == MPI_SUCCESS)
+        qccl_trace_rank_file(world_rank);
     return status;
 }

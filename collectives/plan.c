@@ -120,8 +120,9 @@ static size_t shard_unit(const struct collective_policy *policy)
     return policy->two_level ? qccl_lcm(unit, policy->intra.group) : unit;
 }
 
-/* The workspace of the busiest rank, at most: for each round in flight two messages a peer, or three where a rank may head
- * the segments of smaller nodes too.  It must not depend on the rank, since all ranks cut alike. */
+/* The workspace of the busiest rank, at most: for each round in flight two messages a peer, or
+ * three where a rank may head the segments of smaller nodes too.  It must not depend on the rank,
+ * since all ranks cut alike. */
 static size_t most_workspace(const struct plan *p, const struct collective_policy *policy)
 {
     const qcclCodec_t *codecs[] = {&policy->main, &policy->gather, &policy->intra};

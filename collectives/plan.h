@@ -26,7 +26,7 @@
 enum {
     CHUNK_DEFAULT = 1 << 16, /* values of a segment per round, at most (units may force more) */
     CHUNK_SMALL = 1 << 14,   /* a chunk is not made smaller than this to save workspace */
-    ROUNDS_FLAT = 3, /* rounds in flight in overlap/pipeline.c, at most: one a phase */
+    ROUNDS_FLAT = 3,         /* rounds in flight in overlap/pipeline.c, at most: one a phase */
     ROUNDS_TWO_LEVEL = 4,
     STAGE_SCATTER = 0,
     STAGE_GATHER = 1,

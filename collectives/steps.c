@@ -1,4 +1,5 @@
-/* The steps of a plan: where their values are, what they compute, what a received message has to be.
+/* The steps of a plan: where their values are, what they compute, what a received message has to
+ * be.
  */
 #include "collectives/steps.h"
 
@@ -6,6 +7,7 @@
 #include <time.h>
 
 #include "base/status.h"
+#include "base/trace.h"
 #include "quant/codec.h"
 #include "quant/segment.h"
 
@@ -241,6 +243,10 @@ uint64_t qccl_step_account(struct qcclComm *comm, enum step_kind kind, uint64_t 
                        : kind == STEP_REDUCE || kind == STEP_DECODE ? &stats->decode_ns
                                                                     : &stats->wire_ns;
     *column += now - since;
+    const char *name = column == &stats->encode_ns   ? "encode"
+                       : column == &stats->decode_ns ? "decode"
+                                                     : "wire";
+    qccl_trace_span(qccl_rank(comm), name, since, now);
     return now;
 }
 

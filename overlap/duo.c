@@ -1,11 +1,12 @@
 /* DUO (Double Update Overlap, NeurIPS 2025): every bucket is reduced twice.
  *
- *   caller's stream   keep g, reduce fast -> fast shard ──event──┐
- *   slow stream                                                  └─ reduce slow -> exact shard ──event──> commit
+ *   caller's stream   keep g, reduce fast -> fast shard --event--+
+ *   slow stream                                                  +-> reduce slow -> exact shard
+ *                                                                    --event--> commit
  *
  * A bucket has two places for kept gradients and exact shards, so a reduction can start while the
- * one before still waits for its commit.  The slow stream has a low priority: between chunks it lets
- * other collectives go first. */
+ * one before still waits for its commit.  The slow stream has a low priority: between chunks it
+ * lets other collectives go first. */
 #include "overlap/duo.h"
 
 #include <string.h>
@@ -14,6 +15,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "base/trace.h"
 #include "overlap/entry.h"
 #include "overlap/stream.h"
 
@@ -267,6 +269,7 @@ static qcclResult_t start_slow(struct reduction_job *job)
                            .policy = duo->slow_policy};
     float *to = duo->scheme.residual ? duo->scratch : b->exact[job->place];
     job->slow = qccl_call("qcclDuoReduce, slow", duo->slow_comm, &key, b->kept[job->place], to);
+    job->slow.mark = "slow";
     job->slow.execute = qccl_executor(duo->slow_comm);
     if (duo->slow_stream) {
         job->slow.priority = SLOW_PRIORITY;
@@ -328,6 +331,7 @@ static qcclResult_t start_fast(struct reduction_job *job, qcclStream_t stream)
                                .policy = duo->fast_policy};
         struct call call =
             qccl_call("qcclDuoReduce, fast", duo->fast_comm, &key, job->gradient, b->fast);
+        call.mark = "fast";
         call.lost = duo->scheme.residual ? b->kept[job->place] : NULL;
         RETURN_IF_FAILED(qccl_submit(&call, stream));
     }
@@ -413,6 +417,7 @@ qcclResult_t qcclDuoCommit(qcclDuo_t duo, int bucket, const float **shard)
     uint64_t begin = now_ns();
     bool waits = qcclEventQuery(b->slow_done[place]) == qcclInProgress;
     RETURN_IF_FAILED(qcclEventSynchronize(b->slow_done[place]));
+    qccl_trace_span(qccl_rank(duo->slow_comm), "commit", begin, now_ns());
     RETURN_IF_FAILED(qccl_comm_usable(duo->slow_comm, "qcclDuoCommit"));
     count_exposed(duo, b->slow_ns[place], waits ? now_ns() - begin : 0, waits);
     b->committed++;

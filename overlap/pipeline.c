@@ -1,17 +1,18 @@
 /* The pipelined executor: while the messages of one round travel, the next one is encoded.
  *
- * The WAITs cut a plan into phases.  A phase needs what the phase before it received, so tick t runs
- * phase 0 of round t, then phase 1 of round t - 1, phase 2 of round t - 2:
+ * The WAITs cut a plan into phases.  A phase needs what the phase before it received, so tick t
+ * runs phase 0 of round t, then phase 1 of round t - 1, phase 2 of round t - 2:
  *
- *     tick    0        1              2                     3
- *     phase 0 round 0  round 1        round 2               ...
- *     phase 1          round 0        round 1
- *     phase 2                         round 0               each round has a set of slots of its own
+ *     tick    0        1        2        3
+ *     phase 0 round 0  round 1  round 2  ...
+ *     phase 1          round 0  round 1
+ *     phase 2                   round 0
  *
  * Every rank runs phases in this order, so messages between two ranks keep the order that both
  * expect, and since values follow from their positions alone, results have the bits of the serial
- * executor.  A round is over with its last phase, so there are as many sets of slots as phases: that
- * bounds the workspace and what is posted to a peer, whatever the message. */
+ * executor.  Each round in flight has a set of slots of its own.  A round is over with its last
+ * phase, so there are as many sets as phases: that bounds the workspace and what is posted to a
+ * peer, whatever the message. */
 #include "overlap/pipeline.h"
 
 #include <time.h>
@@ -135,6 +136,7 @@ static qcclResult_t run_phase(struct pipeline *p, const struct round *round, int
 static qcclResult_t run_tick(struct pipeline *p, size_t tick)
 {
     let_faster_go(p->priority);
+    p->since = qccl_now_ns(); /* waiting for others is no step's time */
     for (int phase = 0; phase < p->nphases && (size_t)phase <= tick; phase++) {
         size_t number = tick - (size_t)phase;
         if (number >= p->plan->rounds)

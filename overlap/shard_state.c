@@ -1,7 +1,8 @@
 /* Sharded data parallelism: full-precision resync, and the state of a training run.
  *
- * A saved state is a head with a checksum, then for each bucket master, m, v and this rank's part of
- * the weights as all ranks have them, which with weight differences are not the rounded masters. */
+ * A saved state is a head with a checksum, then for each bucket master, m, v and this rank's part
+ * of the weights as all ranks have them, which with weight differences are not the rounded masters.
+ */
 #include <stdio.h>
 #include <string.h>
 #include <xxhash.h>

@@ -15,6 +15,7 @@
 
 #include "base/memory.h"
 #include "base/status.h"
+#include "base/trace.h"
 
 struct job {
     qcclResult_t (*run)(void *);
@@ -102,10 +103,12 @@ static void run_first(struct qcclStream *s)
 static void *work(void *argument)
 {
     struct qcclStream *s = argument;
-    char name[16];
+    char name[16], row[TRACE_NAME];
     snprintf(name, sizeof name, "qccl stream %d", s->priority);
+    snprintf(row, sizeof row, "stream (priority %d)", s->priority);
     pthread_setname_np(pthread_self(), name);
-    /* Linux has a niceness for each thread; where it is refused, only chunks let others go first. */
+    qccl_trace_thread(row);
+    /* Linux has a niceness for each thread; without it, chunks alone let others go first. */
     if (s->priority)
         setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), s->priority);
     pthread_mutex_lock(&s->lock);

@@ -20,7 +20,7 @@ LAYERS = {"base": {"base", "qccl"}, "quant": {"base", "quant", "qccl"},
           "bench": {"bench", "qccl"}}
 LIBRARY = ("base", "quant", "collectives", "overlap")
 FUNCTION_LINES, FILE_LINES, COLUMNS, SCRIPT_COLUMNS = 100, 600, 100, 120
-CHOOSERS = {"quant/kernels.c", "quant/x86/intrinsics.h", "base/cpu.c", "bench/bandwidth.c"}
+CHOOSERS = {"quant/kernels.c", "overlap/optimizer.c", "quant/x86/intrinsics.h", "base/cpu.c", "bench/bandwidth.c"}
 
 
 def tracked():

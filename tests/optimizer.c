@@ -1,4 +1,4 @@
-/* SGD and AdamW: the bits of a plain reference on every processor level, committed and tentative. */
+/* SGD and AdamW: the bits of plain formulas on every processor level, committed and tentative. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <string.h>

@@ -189,7 +189,7 @@ static struct job *new_job(const char *policy)
     return job;
 }
 
-/* ------------------------------------------------------------------ against everything everywhere */
+/* ------------------------------------------------------------------ without shards */
 
 /* Gradient descent on the averages in rank order, without any library. */
 static void descend_everywhere(float *weights, int nranks, bool one_step_less)
@@ -256,8 +256,7 @@ Test(shard, streams_change_no_bit)
     free(b);
 }
 
-/* DUO's masters see exact gradients: those of training without compression, whatever the fast codec;
- * only the gradients' places depend on it, and here gradients do not depend on weights. */
+/* DUO's masters see exact gradients only; and the gradients here do not depend on weights. */
 Test(shard, with_duo_the_masters_are_those_of_exact_training)
 {
     struct job *exact = new_job("reducescatter: none; min=0"), *duo = new_job("none");
@@ -292,8 +291,8 @@ Test(shard, a_saved_state_goes_on_bit_for_bit)
         struct job *whole = new_job(QCCL_SDP4BIT_POLICY), *halved = new_job(QCCL_SDP4BIT_POLICY);
         halved->save_after = 2;
         run_job(whole, nranks, NULL);
-        /* What loading gathers counts as calls: rounding goes on from other numbers, unless there is
-         * one rank, which rounds alone. */
+        /* What loading gathers counts as calls, and rounding goes on from other numbers; one rank
+         * rounds nothing. */
         run_job(halved, nranks, NULL);
         if (nranks == 1)
             cr_expect(memcmp(whole->masters, halved->masters, sizeof whole->masters) == 0);

@@ -45,35 +45,34 @@ static const struct flag flags[] = {
     {.name = "weights",
      .kind = KIND_TEXT,
      .field = FIELD(weights),
-     .initial = "delta",
-     .help = "with --sharded, what is gathered: delta (differences) or plain"},
+     .help = "with --sharded, what is gathered: delta, differences by the policy's delta: (the\n"
+             "default); plain, weights by its allgather:; fp32, weights, uncompressed"},
     {.name = "duo",
      .kind = KIND_TEXT,
      .field = FIELD(duo),
-     .help = "with --sharded, reduce twice (DUO): the fast reduction at 4 (int4), 1 (sign1) or\n"
-             "0 bits (the owner's local gradient), or a codec; the slow one under the next step"},
+     .help = "sharded, and gradients are reduced twice (DUO): the fast reduction at 4 (int4), 1\n"
+             "(sign1) or 0 bits (the owner's local gradient), or with a codec; the slow one\n"
+             "runs under the next step"},
     {.name = "slow",
      .kind = KIND_TEXT,
      .field = FIELD(slow),
-     .initial = "fp32",
-     .help = "with --duo: fp32, bf16, \"residual int8\" or \"residual int4\""},
+     .help = "with --duo, what its slow reduction sends: fp32 (the default), bf16,\n"
+             "\"residual int8\" or \"residual int4\""},
     {.name = "optimizer",
      .kind = KIND_TEXT,
      .field = FIELD(optimizer),
-     .initial = "adamw",
-     .help = "adamw, or with --sharded sgd (momentum 0.9)"},
+     .help = "adamw (the default), or with --sharded sgd (momentum 0.9)"},
     {.name = "overlap",
      .kind = KIND_TEXT,
      .field = FIELD(overlap),
-     .initial = "on",
-     .help = "with --sharded, on: reductions run beside the backward pass; off: after it"},
+     .help = "with --sharded, on (the default): reductions run on a stream beside the backward\n"
+             "pass; off: after it"},
     {.name = "bucket",
      .kind = KIND_INT,
      .field = FIELD(bucket_kib),
      .least = 1,
      .most = 1 << 20,
-     .initial = "512",
-     .help = "with --sharded, KiB of gradients that are reduced together"},
+     .help = "with --sharded, KiB of gradients that are reduced together (default 512)"},
     {.name = "steps",
      .kind = KIND_INT,
      .field = FIELD(steps),
@@ -185,7 +184,7 @@ static const struct flag flags[] = {
      .help = "the step whose gradients are dumped"},
 };
 
-enum { FLAGS = sizeof flags / sizeof flags[0] };
+enum { FLAGS = sizeof flags / sizeof flags[0], BUCKET_KIB = 512 };
 
 /* ------------------------------------------------------------------ help */
 
@@ -221,8 +220,9 @@ static void print_help(void)
          "\n"
          "Trains a small GPT on the bytes of a text, data-parallel: each rank works out the\n"
          "gradient of its own batch, one qcclAllReduce averages the gradients, and every rank\n"
-         "takes the same AdamW step.  With --sharded each rank updates a shard of the weights,\n"
-         "and what is validated are the fp32 master weights.\n");
+         "takes the same AdamW step.  With --sharded gradients are reduce-scattered, each rank\n"
+         "updates its shard of the weights, and those are gathered; what is validated are the\n"
+         "fp32 master weights, and training does not depend on how often.\n");
     for (size_t i = 0; i < FLAGS; i++)
         print_flag(&flags[i]);
     puts("  --version         version of the program and the library\n"
@@ -230,12 +230,16 @@ static void print_help(void)
          "\n"
          "A progress line has the mean training loss since the last line and the validation\n"
          "loss, in nats a byte; the tokens (bytes) all ranks learnt from in a second; comm, the\n"
-         "share of time in the all-reduce of gradients, which starts to count when the last\n"
-         "rank is there; wire, the bytes all ranks have sent for gradients; ratio, what fp32\n"
-         "would have sent to what was; error, the relative error of what was encoded, sampled\n"
-         "(unknown with error feedback, where the library takes no samples).\n"
-         "Validations are not counted as time.  A row of --log has step, train_loss, val_loss,\n"
-         "seconds, tokens_per_s, comm_share, raw_bytes and wire_bytes.");
+         "share of time in the all-reduce of gradients, or sharded in all that follows the\n"
+         "backward pass, which starts to count when the last rank is there; wire, the bytes\n"
+         "all ranks have sent for gradients and weights; ratio, what fp32 would have sent to\n"
+         "what was; error, the relative error of what was encoded, sampled (unknown with error\n"
+         "feedback, where the library takes no samples).  Sharded, wire is also told apart for\n"
+         "gradients and weights, and with --duo, what slow reductions sent besides, and\n"
+         "exposed, the share of time in which a commit waited for one.\n"
+         "Validations are not counted, neither as time nor as bytes.  A row of --log has step,\n"
+         "train_loss, val_loss, seconds, tokens_per_s, comm_share, raw_bytes, wire_bytes,\n"
+         "gradient_bytes, weight_bytes, slow_bytes and exposed_share.");
 }
 
 /* ------------------------------------------------------------------ values */
@@ -335,24 +339,56 @@ static int check_together(const struct gpt_options *options)
     return 0;
 }
 
-static bool one_of(const char *text, const char *a, const char *b)
+/* Gives *text its default, the first of `allowed`, which NULL closes, or checks that it is one of
+ * them. */
+static int settle(const char *flag, const char **text, const char *const *allowed)
 {
-    return strcmp(text, a) == 0 || strcmp(text, b) == 0;
+    if (!*text)
+        *text = allowed[0];
+    char list[128] = "";
+    for (size_t length = 0; *allowed; allowed++) {
+        if (strcmp(*text, *allowed) == 0)
+            return 0;
+        length += (size_t)snprintf(list + length, sizeof list - length, "%s%s",
+                                   length ? ", or " : "", *allowed);
+    }
+    return bench_usage_error("--%s %s: expected %s", flag, *text, list);
 }
 
-/* What sharded training alone knows. */
-static int check_sharded(const struct gpt_options *options)
+/* A flag that would do nothing is refused. */
+static int check_needs(const struct gpt_options *o)
 {
-    if (!one_of(options->weights, "delta", "plain"))
-        return bench_usage_error("--weights %s: expected delta or plain", options->weights);
-    if (!one_of(options->optimizer, "adamw", "sgd"))
-        return bench_usage_error("--optimizer %s: expected adamw or sgd", options->optimizer);
-    if (!one_of(options->overlap, "on", "off"))
-        return bench_usage_error("--overlap %s: expected on or off", options->overlap);
-    if (!options->sharded && (options->duo || strcmp(options->optimizer, "adamw") != 0 ||
-                              strcmp(options->weights, "delta") != 0))
-        return bench_usage_error("--duo, --weights and --optimizer sgd need --sharded");
+    bool has_sgd = o->optimizer && strcmp(o->optimizer, "adamw") != 0;
+    if (!o->sharded && (o->weights || o->overlap || o->bucket_kib || has_sgd))
+        return bench_usage_error("--%s needs --sharded", o->weights      ? "weights"
+                                                         : o->overlap    ? "overlap"
+                                                         : o->bucket_kib ? "bucket"
+                                                                         : "optimizer");
+    if (!o->duo && o->slow)
+        return bench_usage_error("--slow %s needs --duo", o->slow);
     return 0;
+}
+
+/* What belongs to sharded training. */
+static int settle_sharded(struct gpt_options *options)
+{
+    static const char *const weights[] = {"delta", "plain", "fp32", NULL};
+    static const char *const slow[] = {"fp32", "bf16", "residual int8", "residual int4", NULL};
+    static const char *const optimizers[] = {"adamw", "sgd", NULL};
+    static const char *const overlap[] = {"on", "off", NULL};
+    options->sharded = options->sharded || options->duo;
+    int status = check_needs(options);
+    if (!status)
+        status = settle("weights", &options->weights, weights);
+    if (!status)
+        status = settle("slow", &options->slow, slow);
+    if (!status)
+        status = settle("optimizer", &options->optimizer, optimizers);
+    if (!status)
+        status = settle("overlap", &options->overlap, overlap);
+    if (!options->bucket_kib)
+        options->bucket_kib = BUCKET_KIB;
+    return status;
 }
 
 static bool is_flag(const char *text, const char *name)
@@ -382,7 +418,7 @@ bool gpt_flags_parse(struct gpt_options *options, int argc, char **argv, int *st
     if (*status == 0)
         *status = check_together(options);
     if (*status == 0)
-        *status = check_sharded(options);
+        *status = settle_sharded(options);
     return *status == 0;
 }
 

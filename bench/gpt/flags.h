@@ -17,7 +17,7 @@ struct gpt_options {
     const char *text;
     const char *policy;    /* NULL: not given */
     bool sharded;          /* ZeRO-style training through qcclShard */
-    const char *weights;   /* sharded: delta or plain */
+    const char *weights;   /* sharded: delta, plain or fp32 */
     const char *duo;       /* NULL: none; 4, 1, 0 or a codec */
     const char *slow;      /* of the duo */
     const char *optimizer; /* adamw or sgd */

@@ -23,15 +23,16 @@ void gpt_workspace_free(struct gpt_workspace *workspace);
 const double *gpt_forward(struct gpt_workspace *workspace, const real *params,
                           const uint8_t *tokens, const uint8_t *targets, int batch);
 
-/* Hears of each tensor (its number in the layout) whose gradient is finished: from the last layer to
- * the first, so that it can be sent while the rest is worked out. */
+/* Hears of each tensor (its number in the layout) whose gradient is finished: from the last layer
+ * to the first, so that it can be sent while the rest is worked out. */
 struct gpt_listener {
     void (*finished)(void *context, int tensor);
     void *context;
 };
 
-/* listener may be NULL.  grads = gradient of the mean of the losses that the last gpt_forward returned, called with the
- * same parameters and the same, still unchanged tokens and targets.  Once for each forward pass. */
+/* listener may be NULL.  grads = gradient of the mean of the losses that the last gpt_forward
+ * returned, called with the same parameters and the same, still unchanged tokens and targets.  Once
+ * for each forward pass. */
 void gpt_backward(struct gpt_workspace *workspace, const real *params, real *grads,
                   const struct gpt_listener *listener);
 

@@ -16,8 +16,10 @@ struct gpt_progress {
     double seconds;              /* of training, without validation */
     double tokens_per_s, comm_share;
     struct gpt_traffic traffic;
-    double slow_bytes;    /* of DUO's slow reductions, all ranks */
-    double exposed_share; /* of the time: commits that waited for them */
+    uint64_t hash;                       /* of the parameters that the next step starts from */
+    double gradient_bytes, weight_bytes; /* the parts of what the traffic has sent */
+    double slow_bytes;                   /* of DUO's slow reductions, all ranks, besides */
+    double exposed_share;                /* of the time: commits that waited for them */
 };
 
 struct gpt_show {

@@ -1,5 +1,5 @@
-/* Sharded training through the library: reduce-scatter of gradients, an optimizer step on each rank's
- * shard, a gather of weights; with --duo two reductions.
+/* Sharded training through the library: reduce-scatter of gradients, an optimizer step on each
+ * rank's shard, a gather of weights; with --duo two reductions.
  *
  * What cannot succeed ends the program on all ranks, with a sentence. */
 #ifndef BENCH_GPT_SHARDED_H
@@ -35,8 +35,9 @@ void gpt_sharded_step(struct gpt_sharded *sharded, double rate);
 void gpt_sharded_show_masters(struct gpt_sharded *sharded);
 void gpt_sharded_hide_masters(struct gpt_sharded *sharded);
 
-/* Adds what DUO's slow reductions sent, and how long commits waited for them, summed over ranks; and
- * takes out of the traffic what validations gathered. */
+/* Called while masters are shown, when all reductions that were started have been sent.  Tells
+ * gradients, weights and slow reductions apart, takes what validations gathered out of the traffic,
+ * and adds how many seconds commits have waited for slow reductions, summed over ranks. */
 void gpt_sharded_progress(struct gpt_sharded *sharded, struct gpt_progress *progress);
 
 #endif

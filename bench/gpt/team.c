@@ -23,7 +23,7 @@ void gpt_team_average(const struct gpt_team *team, float *grads, size_t count)
 /* ------------------------------------------------------------------ replicas */
 
 /* FNV-1a, a word at a time. */
-static uint64_t hash_values(const float *values, size_t count)
+uint64_t gpt_team_hash(const float *values, size_t count)
 {
     uint64_t hash = 0xcbf29ce484222325u;
     for (size_t i = 0; i < count; i++) {
@@ -37,7 +37,7 @@ static uint64_t hash_values(const float *values, size_t count)
 bool gpt_team_agrees(const struct gpt_team *team, const float *params, size_t count, int step)
 {
     int ranks = team->world->nranks;
-    uint64_t hash = hash_values(params, count);
+    uint64_t hash = gpt_team_hash(params, count);
     /* Ranks combine doubles, which hold half a hash exactly.  Each rank fills its own two places.
      */
     double *halves = calloc(2 * (size_t)ranks, sizeof *halves);

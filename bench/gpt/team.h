@@ -7,6 +7,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "bench/world.h"
 #include "qccl/qccl.h"
@@ -20,6 +21,9 @@ struct gpt_team {
 
 /* grads = their average over the ranks, compressed as the policy says. */
 void gpt_team_average(const struct gpt_team *team, float *grads, size_t count);
+
+/* Of the bits of values. */
+uint64_t gpt_team_hash(const float *values, size_t count);
 
 /* Whether all ranks hold the same bits; if not, rank 0 names the ranks that differ from it. */
 bool gpt_team_agrees(const struct gpt_team *team, const float *params, size_t count, int step);

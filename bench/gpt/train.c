@@ -5,7 +5,7 @@
  *   3. every rank takes the same AdamW step
  *
  * Since the all-reduce leaves the same bits on every rank, so does step 3; a run checks that at
- * every progress line. / */
+ * every progress line.  Sharded, 2 begins within 1, and 2 and 3 are the library's (sharded.c). */
 #include "bench/gpt/train.h"
 
 #include <errno.h>
@@ -53,14 +53,15 @@ static void allocate(struct trainer *t)
     } else {
         t->params = calloc(params, sizeof *t->params);
         t->grads = calloc(params, sizeof *t->grads);
+        t->adamw.mean = calloc(params, sizeof *t->adamw.mean);
+        t->adamw.square = calloc(params, sizeof *t->adamw.square);
     }
-    t->adamw.mean = calloc(params, sizeof *t->adamw.mean);
-    t->adamw.square = calloc(params, sizeof *t->adamw.square);
+    bool has_moments = t->sharded || (t->adamw.mean && t->adamw.square);
     t->tokens = calloc(tokens, 1);
     t->targets = calloc(tokens, 1);
     t->window_losses = calloc((size_t)t->options->windows, sizeof *t->window_losses);
-    if (!t->workspace || !t->params || !t->grads || !t->adamw.mean || !t->adamw.square ||
-        !t->tokens || !t->targets || !t->window_losses)
+    if (!t->workspace || !t->params || !t->grads || !has_moments || !t->tokens || !t->targets ||
+        !t->window_losses)
         bench_world_fail(t->team->world, t->team->rank,
                          "no memory for %zu parameters and %zu tokens", params, tokens);
 }
@@ -171,6 +172,7 @@ static double learn(struct trainer *t, int step)
     size_t tokens = (size_t)options->batch * (size_t)options->context;
     gpt_text_sample(t->text, options->seed, step, t->team->rank, options->batch, options->context,
                     t->tokens, t->targets);
+    qcclTraceBegin(t->team->rank, "compute");
     const double *losses =
         gpt_forward(t->workspace, t->params, t->tokens, t->targets, options->batch);
     double sum = 0;
@@ -178,6 +180,7 @@ static double learn(struct trainer *t, int step)
         sum += losses[i];
     struct gpt_listener listener = gpt_sharded_listener(t->sharded);
     gpt_backward(t->workspace, t->params, t->grads, t->sharded ? &listener : NULL);
+    qcclTraceEnd(t->team->rank);
     return sum / (double)tokens;
 }
 
@@ -190,7 +193,7 @@ static double train_step(struct trainer *t, int step)
     double loss = learn(t, step) / team->world->nranks;
     if (options->dump_dir && options->dump_step == step)
         dump_gradients(t);
-    /* This also waits for the slowest rank, so that the clock below sees the all-reduce alone. */
+    /* This also waits for the slowest rank, so that the clock below sees communication alone. */
     bench_world_combine(team->world, team->rank, &loss, 1, BENCH_SUM);
     double arrived = bench_now();
     double rate = gpt_learning_rate(options->rate, step, options->warmup, options->steps);
@@ -214,11 +217,13 @@ static struct gpt_progress measure_progress(struct trainer *t, int step)
         .step = step,
         .train_loss = t->loss_sum / t->loss_count,
         .traffic = gpt_team_traffic(t->team, t->layout->params, step),
+        .hash = gpt_team_hash(t->params, t->layout->params),
     };
-    if (t->sharded)
-        gpt_sharded_progress(t->sharded, &progress);
-    if (t->sharded)
+    progress.gradient_bytes = progress.traffic.wire_bytes;
+    if (t->sharded) {
         gpt_sharded_show_masters(t->sharded);
+        gpt_sharded_progress(t->sharded, &progress);
+    }
     progress.val_loss = validate(t);
     if (t->sharded)
         gpt_sharded_hide_masters(t->sharded);

@@ -268,9 +268,9 @@ QCCL_API qcclResult_t qcclFeedbackRestore(qcclComm_t comm, const void *state, si
  * and what goes wrong then is told by qcclStreamSynchronize and qcclCommGetAsyncError.  Calls of
  * one communicator happen in the order in which they were made, on whatever streams.  Buffers need
  * no alignment and belong to the library until the call, or the stream, is done.  count may be 0.
- * A value that is NaN arrives as NaN on every rank; the NaN results of
- * compressed calls are the canonical quiet NaN of their type. They return qcclInvalidArgument,
- * qcclMismatch, qcclCorruptMessage, qcclRemoteError, qcclAborted, qcclOutOfMemory, qcclSystemError.
+ * A value that is NaN arrives as NaN on every rank: from compressed calls as the canonical quiet
+ * NaN.  They return qcclInvalidArgument, qcclMismatch, qcclCorruptMessage, qcclRemoteError,
+ * qcclAborted, qcclOutOfMemory, qcclSystemError.
  * After an error the parts of recvbuff that were not yet written are as before. */
 
 /* recvbuff[i] = op over ranks of sendbuff[i], i < count, the same bits on every rank
@@ -448,10 +448,9 @@ typedef struct {
     qcclDataType_t datatype;   /* of the weights: fp32, bf16, fp16; 0: fp32 */
     size_t bucket_bytes;       /* of fp32 gradients; 0: 4 MiB */
     qcclOptimizer_t optimizer; /* ours; its size 0: the caller's own (qcclShardOwned) */
-    const uint8_t
-        *undecayed; /* one byte a tensor: 1 where weight decay is left out; NULL: nowhere */
-    float clip;     /* largest norm of the averaged gradient; 0: any */
-    int plain;      /* 1: weights themselves travel (allgather: of the policy), not differences */
+    const uint8_t *undecayed;  /* a byte a tensor: 1: without weight decay; NULL: none is */
+    float clip;                /* largest norm of the averaged gradient; 0: any */
+    int plain; /* 1: weights themselves travel (allgather: of the policy), not differences */
     qcclComm_t slow_comm;       /* with duo: for the slow reductions */
     const qcclDuoConfig_t *duo; /* NULL: no DUO; else its fast, slow and late */
 } qcclShardConfig_t;
@@ -462,9 +461,8 @@ QCCL_API qcclResult_t qcclShardCreate(qcclShard_t *shard, qcclComm_t comm, const
                                       int ntensors, const qcclShardConfig_t *config);
 /* Waits for what is in flight; NULL is allowed. */
 QCCL_API qcclResult_t qcclShardDestroy(qcclShard_t shard);
-/* Where a tensor's weights (of the config's type) and fp32 gradients are: the library's memory, the
- * caller's to read and write between calls (weights: alike on every rank).  Tensors lie behind one
- * another without gaps.  Either may be NULL. */
+/* Where a tensor's weights (of the config's type) and fp32 gradients are, the caller's to read and
+ * write between calls (weights: alike on every rank), without gaps.  Either may be NULL. */
 QCCL_API qcclResult_t qcclShardTensor(qcclShard_t shard, int tensor, void **weights,
                                       float **gradients);
 /* The weights that were filled in become masters (each owner's count) and are gathered in full
@@ -507,6 +505,11 @@ QCCL_API qcclResult_t qcclShardResync(qcclShard_t shard);
 QCCL_API qcclResult_t qcclShardStateBytes(qcclShard_t shard, size_t *bytes);
 QCCL_API qcclResult_t qcclShardSave(qcclShard_t shard, void *state, size_t capacity);
 QCCL_API qcclResult_t qcclShardLoad(qcclShard_t shard, const void *state, size_t bytes);
+
+/* The timeline of QCCL_TRACE=out.json (docs/timeline.md) shows what one thread does for a rank
+ * between these two calls, which nest.  name is copied.  qcclInvalidArgument: NULL, or rank < 0. */
+QCCL_API qcclResult_t qcclTraceBegin(int rank, const char *name);
+QCCL_API qcclResult_t qcclTraceEnd(int rank);
 
 /* ------------------------------------------------------------------ codecs on their own
  *
