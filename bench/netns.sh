@@ -18,8 +18,8 @@
 #
 # The baseline is the uncompressed call, MPI's own, in turn with the compressed one in the same run; its all-reduce is
 # Open MPI's ring, which is faster here than its default (QCCL_RING=0: the default).  `run` sets the network up and
-# takes it down, also when it is interrupted.  QCCL_PERF names another qccl-perf than build/bench/qccl-perf; further words of
-# QCCL_PERF_FLAGS are passed on to it.
+# takes it down, also when it is interrupted.  QCCL_PERF names another qccl-perf than build/bench/qccl-perf; further
+# words of QCCL_PERF_FLAGS are passed on to it.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -111,7 +111,8 @@ on_hosts() {
         --leave-session-attached --mca plm rsh --mca plm_rsh_agent $work/agent --mca plm_rsh_no_tree_spawn 1 \
         --mca pml ob1 --mca btl tcp,self --mca btl_tcp_if_include 198.18.0.0/24 \
         --mca oob_tcp_if_include 198.18.0.0/24 --mca mpi_yield_when_idle 1 $ring \
-        --host $hosts -n $ranks $1"
+        --host $hosts -n $ranks $1" &
+    wait $! # an interrupt ends this wait at once
 }
 
 # The object of --json, from qccl-perf's own.

@@ -429,8 +429,19 @@ static qcclResult_t gather(struct qcclShard *s, void *stream)
     return qcclSuccess;
 }
 
+uint32_t qccl_shard_sequence(struct qcclShard *s, const uint32_t *next)
+{
+    qccl_comm_enter(s->comm);
+    uint32_t sequence = s->comm->sequence;
+    if (next)
+        s->comm->sequence = *next;
+    qccl_comm_end_turn(s->comm);
+    return sequence;
+}
+
 qcclResult_t qccl_shard_gather_exact(struct qcclShard *s)
 {
+    uint32_t sequence = qccl_shard_sequence(s, NULL);
     for (int i = 0; i < s->nbuckets; i++) {
         struct shard_bucket *b = &s->buckets[i];
         struct plan_key key = {.collective = qcclCollAllGather,
@@ -442,6 +453,7 @@ qcclResult_t qccl_shard_gather_exact(struct qcclShard *s)
         RETURN_IF_FAILED(qccl_call_check(&call));
         RETURN_IF_FAILED(qccl_submit(&call, NULL));
     }
+    qccl_shard_sequence(s, &sequence);
     return qcclSuccess;
 }
 

@@ -55,7 +55,11 @@ static inline size_t qccl_shard_bucket_elems(const struct qcclShard *s,
 char *qccl_shard_weights(const struct qcclShard *s, const struct shard_bucket *b);
 char *qccl_shard_own_weights(const struct qcclShard *s, const struct shard_bucket *b);
 
-/* Every rank's own part of the weights to all, in full precision; blocks. */
+/* The communicator's sequence number; *next becomes it where next is not NULL. */
+uint32_t qccl_shard_sequence(struct qcclShard *s, const uint32_t *next);
+
+/* Every rank's own part of the weights to all, in full precision; blocks.  It draws no random
+ * numbers and so leaves the sequence number alone: training goes on as without it. */
 qcclResult_t qccl_shard_gather_exact(struct qcclShard *s);
 /* The same for the masters. */
 qcclResult_t qccl_shard_gather_masters(struct qcclShard *s);

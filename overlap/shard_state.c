@@ -14,7 +14,7 @@ struct head {
     char magic[8];
     uint64_t bytes, checksum; /* of the whole, and of what follows the head */
     uint64_t elems, bucket_elems, step;
-    uint32_t rank, nranks, type, version;
+    uint32_t rank, nranks, type, version, sequence, reserved;
 };
 
 static const char magic[8] = "QCCLSD1";
@@ -90,7 +90,8 @@ qcclResult_t qcclShardSave(qcclShard_t shard, void *state, size_t capacity)
                         .rank = (uint32_t)qccl_rank(shard->comm),
                         .nranks = (uint32_t)qccl_nranks(shard->comm),
                         .type = (uint32_t)shard->type,
-                        .version = shard->version};
+                        .version = shard->version,
+                        .sequence = qccl_shard_sequence(shard, NULL)};
     memcpy(head.magic, magic, sizeof magic);
     char *body = (char *)state + sizeof head, *out = body;
     for (int i = 0; i < shard->nbuckets; i++) {
@@ -138,8 +139,8 @@ qcclResult_t qcclShardLoad(qcclShard_t shard, const void *state, size_t bytes)
                            ? read_head(shard, state, bytes, &head)
                            : qccl_fail(qcclInvalidUsage, "qcclShardLoad: within a step");
     char what[80];
-    snprintf(what, sizeof what, "step=%llu\nversion=%u", (unsigned long long)head.step,
-             head.version);
+    snprintf(what, sizeof what, "step=%llu\nversion=%u\nsequence=%u", (unsigned long long)head.step,
+             head.version, head.sequence);
     RETURN_IF_FAILED(agree(shard, what, own));
     const char *in = (const char *)state + sizeof head;
     for (int i = 0; i < shard->nbuckets; i++) {
@@ -154,5 +155,6 @@ qcclResult_t qcclShardLoad(qcclShard_t shard, const void *state, size_t bytes)
     shard->step = head.step;
     shard->version = (uint16_t)head.version;
     shard->started = true;
+    qccl_shard_sequence(shard, &head.sequence);
     return qccl_shard_gather_exact(shard);
 }

@@ -178,15 +178,9 @@ void gpt_sharded_step(struct gpt_sharded *s, double rate)
 
 void gpt_sharded_show_masters(struct gpt_sharded *s)
 {
-    qcclComm_t comm = s->team->comm;
-    uint32_t sequence;
     uint64_t exposed = stats_of(s, s->team->slow).slow_exposed_ns;
     memcpy(s->kept, s->params, s->layout->params * sizeof *s->kept);
-    require(s, qcclCommGetSequence(comm, &sequence), "sequence number");
     require(s, s->options->duo ? qcclShardFlush(s->shard) : qcclShardResync(s->shard), "masters");
-    /* The gather of masters is exact, but counts: the next step shall draw the same random numbers
-     * as without it. */
-    require(s, qcclCommSetSequence(comm, sequence), "sequence number");
     count_bytes(s, VALIDATION);
     s->validation_ns += stats_of(s, s->team->slow).slow_exposed_ns - exposed;
 }
