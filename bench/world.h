@@ -8,6 +8,7 @@
 #ifndef BENCH_WORLD_H
 #define BENCH_WORLD_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "qccl/qccl.h"
@@ -33,6 +34,7 @@ struct bench_world {
     int first, local; /* this process runs ranks first .. first + local - 1 */
     int *nodes;       /* the node of each rank where the backend knows, else NULL */
     void *state;
+    bool threads; /* set before opening: streams will work beside the caller */
 };
 
 /* Opens the world: of the launcher's size under mpirun, else of `ranks` threads.  Under mpirun

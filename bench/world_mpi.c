@@ -77,9 +77,9 @@ static int find_nodes(struct bench_world *world)
 
 int bench_world_open_mpi(struct bench_world *world)
 {
+    int provided, level = world->threads ? MPI_THREAD_MULTIPLE : MPI_THREAD_FUNNELED;
     *world = (struct bench_world){.backend = &mpi_backend, .local = 1};
-    int provided;
-    if (MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS)
+    if (MPI_Init_thread(NULL, NULL, level, &provided) != MPI_SUCCESS)
         return bench_error("MPI_Init_thread failed");
     MPI_Comm_size(MPI_COMM_WORLD, &world->nranks);
     MPI_Comm_rank(MPI_COMM_WORLD, &world->first);

@@ -81,8 +81,11 @@ static void free_bucket(struct bucket *b)
 static void free_duo(struct qcclDuo *duo)
 {
     qcclStreamDestroy(duo->slow_stream);
-    for (int b = 0; duo->buckets && b < duo->nbuckets; b++)
+    for (int b = 0; duo->buckets && b < duo->nbuckets; b++) {
+        if (duo->buckets[b].fast_done) /* the caller's stream may still write to the bucket */
+            qcclEventSynchronize(duo->buckets[b].fast_done);
         free_bucket(&duo->buckets[b]);
+    }
     qccl_free(duo->buckets);
     qccl_free(duo->scratch);
     qccl_free(duo);
@@ -276,12 +279,14 @@ static qcclResult_t start_slow(struct reduction_job *job)
         RETURN_IF_FAILED(qcclStreamWaitEvent(duo->slow_stream, b->fast_done));
     }
     take_turns(job);
-    if (!duo->slow_stream)
+    if (!duo->slow_stream) {
+        qcclEventSynchronize(b->fast_done);
         return reduce_slow(job);
+    }
     qcclResult_t result = qccl_stream_put(duo->slow_stream, reduce_slow, job);
     if (result == qcclSuccess)
         return qcclEventRecord(b->slow_done[job->place], duo->slow_stream);
-    qccl_comm_break(duo->slow_comm, result);
+    qcclCommAbort(duo->slow_comm);
     reduce_slow(job); /* which ends its turns */
     return result;
 }
@@ -369,9 +374,10 @@ qcclResult_t qcclDuoReduce(qcclDuo_t duo, int bucket, const float *gradient, voi
         b->reduced++;
         return qcclSuccess;
     }
-    /* Half a reduction: the ranks are no longer together. */
-    qccl_comm_break(duo->fast_comm, result);
-    return qccl_comm_break(duo->slow_comm, result);
+    /* Half a reduction: the ranks are no longer together, and other threads may be at work. */
+    qcclCommAbort(duo->fast_comm);
+    qcclCommAbort(duo->slow_comm);
+    return result;
 }
 
 qcclResult_t qcclDuoFast(qcclDuo_t duo, int bucket, const float **shard)

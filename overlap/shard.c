@@ -365,9 +365,10 @@ static qcclResult_t evaluate(struct qcclShard *s, gradient_fn *gradient_of, bool
 {
     float scale;
     const float **gradients = qccl_alloc((size_t)s->nbuckets, sizeof *gradients);
-    if (!gradients)
-        return qccl_comm_break(
-            s->comm, qccl_fail(qcclOutOfMemory, "no memory to list %d buckets", s->nbuckets));
+    if (!gradients) {
+        qcclCommAbort(s->comm); /* the others are a step ahead */
+        return qccl_fail(qcclOutOfMemory, "no memory to list %d buckets", s->nbuckets);
+    }
     qcclResult_t result = qcclSuccess;
     for (int b = 0; result == qcclSuccess && b < s->nbuckets; b++)
         result = gradient_of(s, b, &gradients[b]);

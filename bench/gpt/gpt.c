@@ -56,6 +56,7 @@ static int train_all(struct run *run)
 
 static int run_world(struct run *run)
 {
+    run->world.threads = run->options.sharded;
     int status = bench_world_open(&run->world, run->options.ranks, DEFAULT_RANKS);
     if (status)
         return status;
