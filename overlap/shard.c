@@ -37,18 +37,24 @@ static void free_bucket(struct shard_bucket *b)
     qccl_free(b->gradient);
 }
 
-static void free_shard(struct qcclShard *s)
+void qccl_shard_settle(const struct qcclShard *s)
 {
-    for (int b = 0; s->buckets && b < s->nbuckets; b++) {
-        if (s->buckets[b].reduced) /* what is in flight writes to the buckets */
-            qcclEventSynchronize(s->buckets[b].reduced);
+    for (int b = 0; s->buckets && b < s->nbuckets; b++)
         if (s->buckets[b].gathered)
             qcclEventSynchronize(s->buckets[b].gathered);
-    }
+}
+
+static void free_shard(struct qcclShard *s)
+{
+    for (int b = 0; s->buckets && b < s->nbuckets; b++)
+        if (s->buckets[b].reduced) /* what is in flight writes to the buckets */
+            qcclEventSynchronize(s->buckets[b].reduced);
+    qccl_shard_settle(s);
     qcclDuoDestroy(s->duo);
     for (int b = 0; s->buckets && b < s->nbuckets; b++)
         free_bucket(&s->buckets[b]);
     qccl_free(s->buckets);
+    qccl_free(s->duo_counts);
     qccl_free(s->offsets);
     qccl_free(s->finished);
     qccl_free(s->decays);
@@ -140,22 +146,20 @@ static bool allocate(struct qcclShard *s, const size_t *counts, const qcclShardC
     bool made = s->weights && s->gradients && s->buckets;
     for (int b = 0; made && b < s->nbuckets; b++)
         made = make_bucket(s, b, config->duo != NULL);
-    return made;
+    if (!made || !config->duo)
+        return made;
+    s->duo_counts = qccl_alloc((size_t)s->nbuckets, sizeof *s->duo_counts);
+    for (int b = 0; s->duo_counts && b < s->nbuckets; b++)
+        s->duo_counts[b] = qccl_shard_bucket_elems(s, &s->buckets[b]);
+    return s->duo_counts != NULL;
 }
 
 static qcclResult_t make_duo(struct qcclShard *s, const qcclShardConfig_t *config)
 {
     qcclDuoConfig_t duo = *config->duo;
-    size_t *counts = qccl_alloc((size_t)s->nbuckets, sizeof *counts);
-    if (!counts)
-        return qccl_fail(qcclOutOfMemory, "no memory to list %d buckets", s->nbuckets);
-    for (int b = 0; b < s->nbuckets; b++)
-        counts[b] = qccl_shard_bucket_elems(s, &s->buckets[b]);
-    duo.counts = counts;
+    duo.counts = s->duo_counts;
     duo.nbuckets = s->nbuckets;
-    qcclResult_t result = qcclDuoCreate(&s->duo, s->comm, config->slow_comm, &duo);
-    qccl_free(counts);
-    return result;
+    return qcclDuoCreate(&s->duo, s->comm, config->slow_comm, &duo);
 }
 
 /* Everything that can fail on one rank alone. */
@@ -192,7 +196,8 @@ static void describe(const struct qcclShard *s, const qcclShardConfig_t *c, stru
     size_t n = (size_t)s->ntensors;
     snprintf(record->text, sizeof record->text,
              "tensors=%d\nelements=%zu\noffsets=hash %016llx\nundecayed=hash %016llx\n"
-             "datatype=%d\nbucket=%zu\noptimizer=%d %g %g %g %g %g\nclip=%g\nplain=%d\nduo=%d",
+             "datatype=%d\nbucket=%zu\noptimizer=%d %.9g %.9g %.9g %.9g "
+             "%.9g\nclip=%.9g\nplain=%d\nduo=%d",
              s->ntensors, s->elems,
              (unsigned long long)XXH3_64bits(s->offsets, (n + 1) * sizeof *s->offsets),
              (unsigned long long)XXH3_64bits(s->decays, n * sizeof *s->decays), (int)s->type,
@@ -320,6 +325,14 @@ static qcclResult_t old_gradient(struct qcclShard *s, int index, const float **g
     return qcclDuoCommit(s->duo, index, gradient);
 }
 
+/* This rank's weights in a bucket, without what fills its shard up: rounding after a Hadamard
+ * transform leaves noise there. */
+static size_t owned_elems(const struct qcclShard *s, const struct shard_bucket *b)
+{
+    size_t first = b->first + (size_t)qccl_rank(s->comm) * b->elems;
+    return overlap(first, first + b->elems, 0, s->elems);
+}
+
 /* The factor that brings the norm over all ranks down to clip. */
 static qcclResult_t clip_scale(struct qcclShard *s, const float *const *gradients, float *scale)
 {
@@ -327,9 +340,11 @@ static qcclResult_t clip_scale(struct qcclShard *s, const float *const *gradient
     *scale = 1;
     if (s->clip <= 0)
         return qcclSuccess;
-    for (int b = 0; b < s->nbuckets; b++)
-        for (size_t i = 0; i < s->buckets[b].elems; i++)
+    for (int b = 0; b < s->nbuckets; b++) {
+        size_t n = owned_elems(s, &s->buckets[b]);
+        for (size_t i = 0; i < n; i++)
             square += (double)gradients[b][i] * (double)gradients[b][i];
+    }
     RETURN_IF_FAILED(qcclAllReduce(&square, &square, 1, qcclFloat64, qcclSum, s->comm, NULL));
     double norm = sqrt(square);
     if (norm > (double)s->clip)
@@ -460,6 +475,7 @@ qcclResult_t qccl_shard_gather_exact(struct qcclShard *s)
 
 qcclResult_t qccl_shard_gather_masters(struct qcclShard *s)
 {
+    qccl_shard_settle(s);
     for (int b = 0; b < s->nbuckets; b++)
         convert_own(s, &s->buckets[b], s->buckets[b].master);
     return qccl_shard_gather_exact(s);
@@ -475,6 +491,7 @@ qcclResult_t qcclShardStep(qcclShard_t shard, float rate, void *stream)
                          "qcclShardStep: this step's optimizer is the caller's; use "
                          "qcclShardOwned and qcclShardGather");
     RETURN_IF_FAILED(all_finished(shard, "qcclShardStep"));
+    qccl_shard_settle(shard);
     RETURN_IF_FAILED(commit_pending(shard));
     RETURN_IF_FAILED(evaluate(shard, new_gradient, shard->duo != NULL, rate, shard->step + 1));
     shard->step++;
@@ -511,7 +528,7 @@ qcclResult_t qcclShardOwned(qcclShard_t shard, int bucket, qcclOwned_t *owned)
     *owned = (qcclOwned_t){
         .nbuckets = shard->nbuckets,
         .first = first,
-        .count = overlap(first, first + b->elems, 0, shard->elems),
+        .count = owned_elems(shard, b),
         .gradient = shard->duo ? exact : fresh,
         .fast = shard->duo ? fresh : NULL,
         .master = b->master,
@@ -539,6 +556,7 @@ qcclResult_t qcclShardStart(qcclShard_t shard)
 {
     CHECK_ARG(shard, "qcclShardStart: the shard is NULL");
     RETURN_IF_FAILED(qccl_comm_usable(shard->comm, "qcclShardStart"));
+    qccl_shard_settle(shard);
     for (int i = 0; i < shard->nbuckets; i++) {
         struct shard_bucket *b = &shard->buckets[i];
         struct source own = {.values = qccl_shard_own_weights(shard, b), .type = shard->type};

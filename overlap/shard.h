@@ -35,9 +35,10 @@ struct qcclShard {
     char *weights;
     float *gradients;
     qcclDuo_t duo;
-    int exact_policy; /* gathers in full precision */
-    uint64_t step;    /* steps taken */
-    uint16_t version; /* of the replicas */
+    size_t *duo_counts; /* of its buckets */
+    int exact_policy;   /* gathers in full precision */
+    uint64_t step;      /* steps taken */
+    uint16_t version;   /* of the replicas */
     bool started;
     bool pending; /* with DUO: the last step is not committed */
     float last_rate;
@@ -54,6 +55,9 @@ static inline size_t qccl_shard_bucket_elems(const struct qcclShard *s,
 /* Where a bucket's weights begin, and this rank's part of them. */
 char *qccl_shard_weights(const struct qcclShard *s, const struct shard_bucket *b);
 char *qccl_shard_own_weights(const struct qcclShard *s, const struct shard_bucket *b);
+
+/* Waits for the gathers in flight, which read masters and write weights. */
+void qccl_shard_settle(const struct qcclShard *s);
 
 /* The communicator's sequence number; *next becomes it where next is not NULL. */
 uint32_t qccl_shard_sequence(struct qcclShard *s, const uint32_t *next);

@@ -82,7 +82,8 @@ qcclResult_t qcclShardSave(qcclShard_t shard, void *state, size_t capacity)
               capacity);
     if (!between_steps(shard))
         return qccl_fail(qcclInvalidUsage, "qcclShardSave: within a step, or before a flush");
-    RETURN_IF_FAILED(qcclShardWait(shard, shard->ntensors - 1));
+    qccl_shard_settle(shard);
+    RETURN_IF_FAILED(qccl_comm_usable(shard->comm, "qcclShardSave"));
     struct head head = {.bytes = bytes,
                         .elems = shard->elems,
                         .bucket_elems = shard->bucket_elems,

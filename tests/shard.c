@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/memory.h"
 #include "base/status.h"
@@ -18,7 +19,7 @@ static const float rate = 0.01f;
 struct job {
     const char *policy, *fast; /* fast: of DUO, NULL: none */
     qcclDataType_t type;
-    bool plain, streams, own_optimizer;
+    bool plain, streams, own_optimizer, unclipped;
     int save_after; /* save, make everything anew, load; 0: never */
     struct team slow_team;
     float weights[MOST_RANKS][TOTAL]; /* bf16 ones widened */
@@ -39,7 +40,7 @@ static qcclResult_t make_shard(struct team *team, int rank, struct job *job, qcc
                                 .datatype = job->type,
                                 .bucket_bytes = 64 << 10,
                                 .undecayed = undecayed,
-                                .clip = job->own_optimizer ? 0 : 1,
+                                .clip = job->own_optimizer || job->unclipped ? 0 : 1,
                                 .plain = job->plain};
     if (!job->own_optimizer)
         config.optimizer = adamw;
@@ -254,6 +255,55 @@ Test(shard, streams_change_no_bit)
     cr_expect(memcmp(a->masters, b->masters, sizeof a->masters) == 0);
     free(a);
     free(b);
+}
+
+static qcclResult_t sleep_a_while(void *unused)
+{
+    (void)unused;
+    struct timespec delay = {.tv_nsec = 100000000};
+    return nanosleep(&delay, NULL) ? qcclSystemError : qcclSuccess;
+}
+
+/* The step's gathers still stand behind a sleep in the stream when the flush begins. */
+static qcclResult_t flush_at_once(struct team *team, int rank, void *arg)
+{
+    struct job *job = arg;
+    qcclShard_t shard;
+    qcclStream_t stream;
+    float *gradient;
+    RETURN_IF_FAILED(make_shard(team, rank, job, &shard));
+    RETURN_IF_FAILED(qcclStreamCreate(&stream, 0));
+    RETURN_IF_FAILED(start(shard, qcclFloat32));
+    for (int t = 0; t < TENSORS; t++) {
+        RETURN_IF_FAILED(qcclShardTensor(shard, t, NULL, &gradient));
+        fill_gradient(gradient, t, 0, rank);
+        RETURN_IF_FAILED(qcclShardReduce(shard, t, stream));
+    }
+    RETURN_IF_FAILED(qcclStreamLaunch(stream, sleep_a_while, NULL));
+    RETURN_IF_FAILED(qcclShardStep(shard, rate, stream));
+    RETURN_IF_FAILED(qcclShardFlush(shard));
+    RETURN_IF_FAILED(copy_weights(shard, qcclFloat32, job->weights[rank]));
+    RETURN_IF_FAILED(qcclShardResync(shard));
+    RETURN_IF_FAILED(copy_weights(shard, qcclFloat32, job->masters[rank]));
+    RETURN_IF_FAILED(qcclStreamDestroy(stream));
+    return qcclShardDestroy(shard);
+}
+
+Test(shard, a_flush_waits_for_the_gathers_in_flight)
+{
+    struct job *job = new_job(QCCL_SDP4BIT_POLICY);
+    struct team team;
+    job->fast = "int4";
+    job->unclipped = true; /* clipping would wait for them */
+    cr_assert(team_open(&team, 2, job->policy));
+    cr_assert(team_open(&job->slow_team, 2, "none"));
+    cr_assert(team_run(&team, flush_at_once, job), "%s", team_report(&team));
+    for (int r = 0; r < 2; r++)
+        cr_expect(memcmp(job->weights[r], job->masters[0], sizeof job->weights[0]) == 0,
+                  "rank %d's weights are not the masters", r);
+    team_close(&job->slow_team);
+    team_close(&team);
+    free(job);
 }
 
 /* DUO's masters see exact gradients only; and the gradients here do not depend on weights. */
