@@ -20,17 +20,19 @@ qcclResult_t qccl_comm_usable(const struct qcclComm *comm, const char *call)
     int broken = atomic_load(&comm->broken);
     if (!broken)
         return qcclSuccess;
-    const char *why = *comm->broken_sentence ? comm->broken_sentence : "qcclCommAbort was called";
+    const char *why = broken == qcclAborted ? "qcclCommAbort was called" : comm->broken_sentence;
     return qccl_fail((qcclResult_t)broken, "%s: the communicator is broken: %s", call, why);
 }
 
 qcclResult_t qccl_comm_break(struct qcclComm *comm, qcclResult_t error)
 {
     const qcclTransport_t *mover = &comm->transport.mover;
-    int before = qcclSuccess;
-    if (atomic_compare_exchange_strong(&comm->broken, &before, (int)error))
+    int before = atomic_load(&comm->broken);
+    if (before == qcclSuccess) { /* the sentence first: who sees the error reads it */
         strncpy(comm->broken_sentence, qccl_last_error(), sizeof comm->broken_sentence - 1);
-    else if (before == qcclAborted) /* by another thread, which is why this call failed */
+        atomic_compare_exchange_strong(&comm->broken, &before, (int)error);
+    }
+    if (before == qcclAborted) /* by another thread, which is why this call failed */
         error = qccl_fail(qcclAborted, "qcclCommAbort was called");
     qccl_log(QCCL_LOG_WARN, mover->rank, "the communicator is broken: %s", qccl_last_error());
     if (mover->abort)

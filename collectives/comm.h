@@ -25,7 +25,8 @@ struct qcclComm {
     bool serial;       /* QCCL_EXECUTOR=serial */
     size_t chunk_elems;
 
-    /* What broke the communicator (a qcclResult_t) and its sentence, written once. */
+    /* What broke the communicator (a qcclResult_t) and its sentence, written once, before it; none
+     * for qcclAborted. */
     atomic_int broken;
     char broken_sentence[512];
 
@@ -63,7 +64,7 @@ static inline int qccl_nranks(const struct qcclComm *comm)
 qcclResult_t qccl_comm_usable(const struct qcclComm *comm, const char *call);
 
 /* Breaks the communicator with the error of the last failed call: keeps it, logs it, tells the
- * other ranks.  Returns error. */
+ * other ranks.  Returns error.  For whose turn it is. */
 qcclResult_t qccl_comm_break(struct qcclComm *comm, qcclResult_t error);
 
 /* Turns: a place in the order of this communicator's work.  Who has taken one waits for it, then

@@ -28,13 +28,12 @@ struct reduction_job {
     const float *gradient;
     int place;
     struct call slow;
-    struct call agree; /* with qcclDuoDrop, behind the step's last bucket: of late */
+    struct call agree; /* with qcclDuoDrop, behind the step's last reduction: of late */
     bool agrees;
     uint64_t late;
 };
 
 struct bucket {
-    int index;
     size_t count, shard_elems;
     float *kept[PLACES];  /* the gradient, or what its fast reduction lost */
     float *exact[PLACES]; /* shards */
@@ -53,6 +52,7 @@ struct qcclDuo {
     int nbuckets;
     float *scratch;           /* a shard of the largest bucket, for residuals */
     qcclStream_t slow_stream; /* NULL: everything runs in the caller's thread */
+    uint64_t reduced;         /* reductions of all buckets: nbuckets are a step */
     atomic_int late;          /* a commit had to wait */
     bool dropping;            /* of the slow stream: its reductions travel as bf16 */
     uint64_t exposed_ns, logged_ns;
@@ -91,9 +91,8 @@ static void free_duo(struct qcclDuo *duo)
     qccl_free(duo);
 }
 
-static qcclResult_t make_bucket(struct bucket *b, int index, size_t count, int nranks)
+static qcclResult_t make_bucket(struct bucket *b, size_t count, int nranks)
 {
-    b->index = index;
     b->count = count;
     b->shard_elems = count / (size_t)nranks;
     b->fast = qccl_alloc(b->shard_elems, sizeof *b->fast);
@@ -116,7 +115,7 @@ static qcclResult_t make_buckets(struct qcclDuo *duo, const qcclDuoConfig_t *con
         return qccl_fail(qcclOutOfMemory, "no memory for %d buckets", config->nbuckets);
     duo->nbuckets = config->nbuckets;
     for (int b = 0; b < config->nbuckets; b++) {
-        RETURN_IF_FAILED(make_bucket(&duo->buckets[b], b, config->counts[b], nranks));
+        RETURN_IF_FAILED(make_bucket(&duo->buckets[b], config->counts[b], nranks));
         size_t elems = duo->buckets[b].shard_elems;
         largest = elems > largest ? elems : largest;
     }
@@ -143,6 +142,12 @@ static qcclResult_t make_duo(struct qcclDuo **made, qcclComm_t fast_comm, qcclCo
                              const qcclDuoConfig_t *config)
 {
     struct duo_scheme scheme;
+    CHECK_ARG(fast_comm != slow_comm, "qcclDuoCreate: fast_comm and slow_comm are the same");
+    CHECK_ARG(qccl_rank(fast_comm) == qccl_rank(slow_comm) &&
+                  qccl_nranks(fast_comm) == qccl_nranks(slow_comm),
+              "qcclDuoCreate: rank %d of %d in fast_comm is rank %d of %d in slow_comm",
+              qccl_rank(fast_comm), qccl_nranks(fast_comm), qccl_rank(slow_comm),
+              qccl_nranks(slow_comm));
     RETURN_IF_FAILED(qccl_duo_read(config, qccl_nranks(fast_comm), &scheme));
     /* Equal seeds would round a residual by the numbers that made it, which is a bias. */
     CHECK_ARG(!scheme.residual || fast_comm->seed != slow_comm->seed,
@@ -188,12 +193,6 @@ qcclResult_t qcclDuoCreate(qcclDuo_t *duo, qcclComm_t fast_comm, qcclComm_t slow
     CHECK_ARG(duo && config, "qcclDuoCreate: %s is NULL", duo ? "config" : "duo");
     RETURN_IF_FAILED(qccl_comm_usable(fast_comm, "qcclDuoCreate"));
     RETURN_IF_FAILED(qccl_comm_usable(slow_comm, "qcclDuoCreate"));
-    CHECK_ARG(fast_comm != slow_comm, "qcclDuoCreate: fast_comm and slow_comm are the same");
-    CHECK_ARG(qccl_rank(fast_comm) == qccl_rank(slow_comm) &&
-                  qccl_nranks(fast_comm) == qccl_nranks(slow_comm),
-              "qcclDuoCreate: rank %d of %d in fast_comm is rank %d of %d in slow_comm",
-              qccl_rank(fast_comm), qccl_nranks(fast_comm), qccl_rank(slow_comm),
-              qccl_nranks(slow_comm));
     struct qcclDuo *made = NULL;
     qcclResult_t own = make_duo(&made, fast_comm, slow_comm, config);
     qcclResult_t result = compare(fast_comm, config, own);
@@ -227,6 +226,18 @@ static qcclResult_t agree_on_late(struct reduction_job *job)
     return qcclSuccess;
 }
 
+/* What a fast reduction that failed has lost is not known: then the slow one fails too, on every
+ * rank, rather than to complete a sum that is wrong. */
+static void need_fast(const struct reduction_job *job)
+{
+    struct qcclDuo *duo = job->duo;
+    qcclResult_t result = qccl_comm_usable(duo->fast_comm, "qcclDuoReduce, slow");
+    if (result == qcclSuccess)
+        return;
+    qccl_comm_await_turn(duo->slow_comm, job->slow.turn);
+    qccl_comm_break(duo->slow_comm, result);
+}
+
 static qcclResult_t reduce_slow(void *argument)
 {
     struct reduction_job *job = argument;
@@ -235,6 +246,8 @@ static qcclResult_t reduce_slow(void *argument)
     uint64_t begin = now_ns();
     if (duo->dropping)
         job->slow.key.policy = duo->dropped_policy;
+    if (duo->scheme.residual)
+        need_fast(job);
     qcclResult_t result = qccl_call_run(&job->slow);
     float *exact = b->exact[job->place];
     for (size_t i = 0; result == qcclSuccess && duo->scheme.residual && i < b->shard_elems; i++)
@@ -253,7 +266,8 @@ static void take_turns(struct reduction_job *job)
     const struct plan_key key = {
         .collective = qcclCollAllReduce, .count = 1, .type = qcclUint64, .op = qcclMax};
     qccl_call_take_turn(&job->slow);
-    job->agrees = duo->scheme.drop && job->bucket->index + 1 == duo->nbuckets;
+    duo->reduced++;
+    job->agrees = duo->scheme.drop && duo->reduced % (uint64_t)duo->nbuckets == 0;
     if (!job->agrees)
         return;
     job->agree = qccl_call("qcclDuoReduce, lateness", duo->slow_comm, &key, &job->late, &job->late);
@@ -323,7 +337,7 @@ static qcclResult_t run_on(qcclStream_t stream, qcclResult_t (*run)(void *),
     return stream ? qccl_stream_put(stream, run, job) : run(job);
 }
 
-static qcclResult_t start_fast(struct reduction_job *job, qcclStream_t stream)
+static qcclResult_t put_fast(struct reduction_job *job, qcclStream_t stream)
 {
     struct qcclDuo *duo = job->duo;
     struct bucket *b = job->bucket;
@@ -340,9 +354,15 @@ static qcclResult_t start_fast(struct reduction_job *job, qcclStream_t stream)
         call.lost = duo->scheme.residual ? b->kept[job->place] : NULL;
         RETURN_IF_FAILED(qccl_submit(&call, stream));
     }
-    if (duo->scheme.residual)
-        RETURN_IF_FAILED(run_on(stream, keep_fast, job));
-    return qcclEventRecord(b->fast_done, stream);
+    return duo->scheme.residual ? run_on(stream, keep_fast, job) : qcclSuccess;
+}
+
+/* The event also after an error: what is on the stream already works on the bucket. */
+static qcclResult_t start_fast(struct reduction_job *job, qcclStream_t stream)
+{
+    qcclResult_t result = put_fast(job, stream);
+    qcclResult_t recorded = qcclEventRecord(job->bucket->fast_done, stream);
+    return result == qcclSuccess ? recorded : result;
 }
 
 static qcclResult_t check_bucket(const struct qcclDuo *duo, int bucket, const char *name)
@@ -406,9 +426,9 @@ static void count_exposed(struct qcclDuo *duo, uint64_t slow_ns, uint64_t expose
         return;
     duo->logged_ns = duo->exposed_ns;
     qccl_log(QCCL_LOG_INFO, qccl_rank(duo->slow_comm),
-             "duo: commits have waited %.3f ms so far: the compute is too short to hide the slow "
-             "reductions",
-             (double)duo->exposed_ns / 1e6);
+             "duo: %.3f ms of slow reductions were not hidden so far: %s",
+             (double)duo->exposed_ns / 1e6,
+             duo->slow_stream ? "the compute is too short" : "no other thread may run them");
 }
 
 qcclResult_t qcclDuoCommit(qcclDuo_t duo, int bucket, const float **shard)
@@ -425,7 +445,10 @@ qcclResult_t qcclDuoCommit(qcclDuo_t duo, int bucket, const float **shard)
     RETURN_IF_FAILED(qcclEventSynchronize(b->slow_done[place]));
     qccl_trace_span(qccl_rank(duo->slow_comm), "commit", begin, now_ns());
     RETURN_IF_FAILED(qccl_comm_usable(duo->slow_comm, "qcclDuoCommit"));
-    count_exposed(duo, b->slow_ns[place], waits ? now_ns() - begin : 0, waits);
+    uint64_t waited = waits ? now_ns() - begin : 0;
+    if (!duo->slow_stream) /* qcclDuoReduce has waited */
+        waited = b->slow_ns[place];
+    count_exposed(duo, b->slow_ns[place], waited, waits || !duo->slow_stream);
     b->committed++;
     *shard = b->exact[place];
     return qcclSuccess;

@@ -1,8 +1,12 @@
-/* DUO: the commit is exact, the fast reduction is what its codec makes of it, misuse is refused. */
+/* DUO: the commit is exact, the fast reduction is what its codec makes of it, misuse is refused,
+ * and what fails is an error of Fast and Commit. */
 #include <criterion/criterion.h>
 #include <math.h>
+#include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/memory.h"
 #include "base/status.h"
@@ -18,7 +22,10 @@ struct run {
     struct team slow_team;
     float gradients[STEPS][RANKS][BUCKETS][COUNT];
     float fast_shards[STEPS][RANKS][BUCKETS][SHARD], exact_shards[STEPS][RANKS][BUCKETS][SHARD];
-    uint64_t slow_bytes[STEPS]; /* of rank 0, after each step */
+    bool backward;                     /* the last bucket is reduced first */
+    bool abort_slow;                   /* else the fast communicator is */
+    uint64_t slow_bytes[STEPS][RANKS]; /* that each step has sent */
+    pthread_barrier_t reduced, gate;   /* of the ranks; of the ranks and their streams */
 };
 
 static struct run *new_run(const char *fast, const char *slow, bool streams)
@@ -66,7 +73,7 @@ static qcclResult_t commit(struct run *run, qcclDuo_t duo, int rank, int step)
     return qcclSuccess;
 }
 
-static qcclResult_t take_step(struct team *team, struct run *run, qcclDuo_t duo, int rank, int step,
+static qcclResult_t take_step(struct run *run, qcclDuo_t duo, int rank, int step,
                               qcclStream_t stream)
 {
     for (int b = BUCKETS - 1; b >= 0; b--)
@@ -78,11 +85,6 @@ static qcclResult_t take_step(struct team *team, struct run *run, qcclDuo_t duo,
         RETURN_IF_FAILED(qcclDuoFast(duo, b, &fast));
         memcpy(run->fast_shards[step][rank][b], fast, sizeof run->fast_shards[0][0][0]);
     }
-    qcclStats_t stats = {.size = sizeof stats};
-    (void)team;
-    RETURN_IF_FAILED(qcclCommGetStats(run->slow_team.comm[rank], &stats));
-    if (rank == 0)
-        run->slow_bytes[step] = stats.wire_bytes;
     return qcclSuccess;
 }
 
@@ -95,11 +97,11 @@ static qcclResult_t train(struct team *team, int rank, void *arg)
     if (result == qcclSuccess && run->streams)
         result = qcclStreamCreate(&stream, 0);
     for (int s = 0; s < STEPS && result == qcclSuccess; s++)
-        result = take_step(team, run, duo, rank, s, stream);
+        result = take_step(run, duo, rank, s, stream);
     if (result == qcclSuccess)
         result = commit(run, duo, rank, STEPS - 1);
+    qcclDuoDestroy(duo); /* which waits for what the stream still does with it */
     qcclStreamDestroy(stream);
-    qcclDuoDestroy(duo);
     return result;
 }
 
@@ -210,46 +212,74 @@ Test(duo, a_residual_completes_the_fast_sum_to_within_its_own_step)
     free(run);
 }
 
-/* Commits right after the reductions, so that they have to wait; then bf16 halves the bytes. */
+/* The slow reductions of the others cannot end before rank 1 has started its own, and they commit
+ * at once: they are late in every step.  No fast reduction holds them up. */
 static qcclResult_t train_late(struct team *team, int rank, void *arg)
 {
     struct run *run = arg;
     qcclDuo_t duo = NULL;
-    qcclResult_t result = make_duo(team, rank, run, &duo);
-    for (int s = 0; s < STEPS && result == qcclSuccess; s++) {
-        for (int b = 0; b < BUCKETS && result == qcclSuccess; b++)
-            result = qcclDuoReduce(duo, b, run->gradients[s][rank][b], NULL);
-        if (result == qcclSuccess)
-            result = commit(run, duo, rank, s);
-        qcclStats_t stats = {.size = sizeof stats};
-        qcclCommGetStats(run->slow_team.comm[rank], &stats);
-        if (rank == 0)
-            run->slow_bytes[s] = stats.wire_bytes;
+    qcclStats_t stats = {.size = sizeof stats};
+    uint64_t before = 0;
+    RETURN_IF_FAILED(make_duo(team, rank, run, &duo));
+    for (int s = 0; s < STEPS; s++) {
+        if (rank == 1)
+            usleep(50000);
+        for (int i = 0; i < BUCKETS; i++) {
+            int b = run->backward ? BUCKETS - 1 - i : i;
+            RETURN_IF_FAILED(qcclDuoReduce(duo, b, run->gradients[s][rank][b], NULL));
+        }
+        RETURN_IF_FAILED(commit(run, duo, rank, s));
+        RETURN_IF_FAILED(qcclCommGetStats(run->slow_team.comm[rank], &stats));
+        run->slow_bytes[s][rank] = stats.wire_bytes - before;
+        before = stats.wire_bytes;
     }
-    qcclDuoDestroy(duo);
-    return result;
+    return qcclDuoDestroy(duo);
 }
 
-Test(duo, with_drop_late_commits_make_the_next_reductions_bf16_on_every_rank)
+/* What a rank sends in a step: every bucket's shard to every other rank. */
+static uint64_t bytes_of_a_step(const char *codec_text)
 {
-    struct team team;
-    struct run *run = new_run("int4", "fp32", false);
-    run->late = qcclDuoDrop;
-    cr_assert(open_teams(&team, run));
-    cr_assert(team_run(&team, train_late, run), "%s", team_report(&team));
-    qcclStats_t stats = {.size = sizeof stats};
-    cr_assert_eq(qcclCommGetStats(run->slow_team.comm[0], &stats), qcclSuccess);
-    cr_expect_eq(stats.slow_calls, STEPS * BUCKETS);
-    cr_expect_gt(stats.slow_ns, 0);
-    uint64_t least = (RANKS - 1) * SHARD * BUCKETS * 2ul, most = 2 * least;
-    uint64_t last = run->slow_bytes[STEPS - 1] - run->slow_bytes[STEPS - 2];
-    cr_expect_geq(run->slow_bytes[0], most, "the first step is fp32");
-    cr_expect(last >= least, "a step moves every value");
-    if (stats.slow_exposed_ns > 0) /* a commit did wait, which three ranks on few cores make sure */
-        cr_expect_lt(run->slow_bytes[STEPS - 1], STEPS * most, "no step was bf16");
-    team_close(&run->slow_team);
-    team_close(&team);
-    free(run);
+    qcclCodec_t codec;
+    size_t bytes;
+    cr_assert_eq(qcclCodecParse(codec_text, &codec), qcclSuccess);
+    cr_assert_eq(qcclEncodedBytes(&codec, SHARD, &bytes), qcclSuccess);
+    return BUCKETS * (RANKS - 1) * bytes;
+}
+
+/* Lateness of step 0 is seen behind the reductions of step 0 or 1, so step 1 or 2 is bf16. */
+static void expect_steps_of_bf16(const struct run *run)
+{
+    uint64_t exact = bytes_of_a_step("none"), dropped = bytes_of_a_step("bf16");
+    for (int s = 0; s < STEPS; s++)
+        for (int r = 0; r < RANKS; r++) {
+            uint64_t bytes = run->slow_bytes[s][r];
+            cr_expect(bytes == exact || bytes == dropped, "step %d of rank %d sends %lu bytes", s,
+                      r, (unsigned long)bytes);
+            cr_expect_eq(bytes, run->slow_bytes[s][0], "rank %d differs from rank 0", r);
+        }
+    cr_expect_eq(run->slow_bytes[0][0], exact);
+    cr_expect(run->slow_bytes[1][0] == dropped || run->slow_bytes[2][0] == dropped);
+}
+
+Test(duo, with_drop_late_commits_make_a_whole_later_step_bf16_on_every_rank)
+{
+    for (int backward = 0; backward < 2; backward++) {
+        struct team team;
+        struct run *run = new_run("local", "fp32", false);
+        run->late = qcclDuoDrop;
+        run->backward = backward;
+        cr_assert(open_teams(&team, run));
+        cr_assert(team_run(&team, train_late, run), "%s", team_report(&team));
+        qcclStats_t stats = {.size = sizeof stats};
+        cr_assert_eq(qcclCommGetStats(run->slow_team.comm[0], &stats), qcclSuccess);
+        cr_expect_eq(stats.slow_calls, STEPS * BUCKETS);
+        cr_expect_gt(stats.slow_exposed_ns, 0);
+        expect_steps_of_bf16(run);
+        team_close(&run->slow_team);
+        team_close(&team);
+        free(run);
+    }
+    cr_expect_eq(qccl_memory_live(), 0);
 }
 
 static qcclResult_t misuse(struct team *team, int rank, void *arg)
@@ -329,4 +359,163 @@ Test(duo, ranks_that_disagree_all_learn_of_it)
     team_close(&team);
     free(run);
     cr_expect_eq(qccl_memory_live(), 0);
+}
+
+static qcclResult_t with_wrong_communicators(struct team *team, int rank, void *arg)
+{
+    static const int other[RANKS] = {0, 2, 1};
+    static const size_t counts[] = {COUNT};
+    struct run *run = arg;
+    qcclDuoConfig_t config = {.size = sizeof config, .counts = counts, .nbuckets = 1};
+    qcclDuo_t duo = NULL;
+    if (qcclDuoCreate(&duo, team->comm[rank], team->comm[rank], &config) != qcclInvalidArgument)
+        return qccl_fail(qcclInternalError, "one communicator for both was let through");
+    return qcclDuoCreate(&duo, team->comm[rank], run->slow_team.comm[other[rank]], &config);
+}
+
+Test(duo, communicators_in_another_order_are_refused_on_every_rank)
+{
+    struct team team;
+    struct run *run = new_run("int4", "fp32", false);
+    cr_assert(open_teams(&team, run));
+    team_run(&team, with_wrong_communicators, run);
+    cr_expect(team.result[0] == qcclMismatch && team.result[1] == qcclInvalidArgument &&
+                  team.result[2] == qcclInvalidArgument && team_all_say(&team, "slow_comm"),
+              "%s", team_report(&team));
+    team_close(&run->slow_team);
+    team_close(&team);
+    free(run);
+    cr_expect_eq(qccl_memory_live(), 0);
+}
+
+/* ------------------------------------------------------------------ failures */
+
+static qcclResult_t wait_at_gate(void *arg)
+{
+    pthread_barrier_wait(arg);
+    return qcclSuccess;
+}
+
+/* Rank 0 aborts a communicator between the start of the reductions and
+ * their run.  Returns what Commit does. */
+static qcclResult_t abort_one(struct team *team, int rank, void *arg)
+{
+    struct run *run = arg;
+    struct team *aborted = run->abort_slow ? &run->slow_team : team;
+    qcclDuo_t duo = NULL;
+    qcclStream_t stream = NULL;
+    const float *fast, *exact;
+    RETURN_IF_FAILED(make_duo(team, rank, run, &duo));
+    RETURN_IF_FAILED(qcclStreamCreate(&stream, 0));
+    RETURN_IF_FAILED(qcclStreamLaunch(stream, wait_at_gate, &run->gate));
+    RETURN_IF_FAILED(qcclDuoReduce(duo, 0, run->gradients[0][rank][0], stream));
+    pthread_barrier_wait(&run->reduced);
+    if (rank == 0)
+        qcclCommAbort(aborted->comm[0]);
+    pthread_barrier_wait(&run->gate);
+    bool fast_fails = qcclDuoFast(duo, 0, &fast) != qcclSuccess;
+    qcclResult_t result = qcclDuoCommit(duo, 0, &exact);
+    if (result == qcclSuccess)
+        memcpy(run->exact_shards[0][rank][0], exact, sizeof run->exact_shards[0][0][0]);
+    if (fast_fails == run->abort_slow)
+        result = qccl_fail(qcclInternalError, "the fast reduction %s",
+                           fast_fails ? "failed" : "did not fail");
+    qcclStreamDestroy(stream);
+    qcclDuoDestroy(duo);
+    return result;
+}
+
+static struct run *run_abort(const char *slow, bool of_slow, struct team *team)
+{
+    struct run *run = new_run("int4", slow, true);
+    run->abort_slow = of_slow;
+    pthread_barrier_init(&run->reduced, NULL, RANKS);
+    pthread_barrier_init(&run->gate, NULL, 2 * RANKS);
+    cr_assert(open_teams(team, run));
+    team_run(team, abort_one, run);
+    pthread_barrier_destroy(&run->reduced);
+    pthread_barrier_destroy(&run->gate);
+    team_close(&run->slow_team);
+    team_close(team);
+    cr_expect_eq(qccl_memory_live(), 0);
+    return run;
+}
+
+static bool aborted_or_remote(const struct team *team)
+{
+    for (int r = 0; r < RANKS; r++)
+        if (team->result[r] != (r ? qcclRemoteError : qcclAborted))
+            return false;
+    return true;
+}
+
+Test(duo, a_residual_of_a_fast_reduction_that_failed_is_never_committed)
+{
+    struct team team;
+    free(run_abort("residual int8", false, &team));
+    cr_expect(aborted_or_remote(&team), "%s", team_report(&team));
+}
+
+Test(duo, an_exact_reduction_outlives_the_fast_one)
+{
+    struct team team;
+    struct run *run = run_abort("fp32", false, &team);
+    cr_expect(team_all(&team, qcclSuccess), "%s", team_report(&team));
+    for (int r = 0; r < RANKS; r++)
+        for (size_t i = 0; i < SHARD; i++)
+            cr_assert_eq(run->exact_shards[0][r][0][i], average(run, 0, 0, (size_t)r * SHARD + i));
+    free(run);
+}
+
+Test(duo, an_aborted_slow_reduction_is_an_error_of_the_commit)
+{
+    struct team team;
+    free(run_abort("fp32", true, &team));
+    cr_expect(aborted_or_remote(&team), "%s", team_report(&team));
+}
+
+/* A rank that fails ends both communicators, as a program would, so that no other waits for it. */
+static qcclResult_t train_or_abort(struct team *team, int rank, void *arg)
+{
+    struct run *run = arg;
+    qcclResult_t result = train(team, rank, run);
+    if (result == qcclSuccess)
+        return qcclSuccess;
+    char sentence[SENTENCE_BYTES];
+    snprintf(sentence, sizeof sentence, "%s", qcclGetLastError());
+    qcclCommAbort(team->comm[rank]);
+    qcclCommAbort(run->slow_team.comm[rank]);
+    return qccl_fail(result, "%s", sentence);
+}
+
+/* Trains with the n-th allocation failing; true when none failed. */
+static bool train_with_failure(struct run *run, long n)
+{
+    struct team team;
+    cr_assert(open_teams(&team, run));
+    qccl_memory_fail_after(n);
+    bool succeeded = team_run(&team, train_or_abort, run);
+    qccl_memory_fail_after(0);
+    for (int r = 0; r < RANKS; r++)
+        cr_expect(team.result[r] == qcclSuccess || team.result[r] == qcclOutOfMemory ||
+                      team.result[r] == qcclMismatch || team.result[r] == qcclRemoteError ||
+                      team.result[r] == qcclAborted,
+                  "allocation %ld: %s", n, team_report(&team));
+    team_close(&run->slow_team);
+    team_close(&team);
+    cr_assert_eq(qccl_memory_live(), 0, "allocation %ld leaks", n);
+    return succeeded;
+}
+
+Test(duo, any_allocation_that_fails_is_an_error_without_a_leak_or_a_hang)
+{
+    for (int streams = 0; streams < 2; streams++) {
+        struct run *run = new_run("int4", "residual int8", streams);
+        long n = 1;
+        while (n < 5000 && !train_with_failure(run, n))
+            n++;
+        cr_expect_geq(n, 2 * RANKS * BUCKETS, "%ld allocations", n);
+        cr_expect_lt(n, 5000);
+        free(run);
+    }
 }

@@ -227,7 +227,7 @@ typedef struct {
     double sampled_error;
     uint64_t slow_calls;      /* slow reductions of a qcclDuo_t over this communicator, */
     uint64_t slow_ns;         /* how long they took, */
-    uint64_t slow_exposed_ns; /* and how much of that a qcclDuoCommit had to wait for */
+    uint64_t slow_exposed_ns; /* and how much of that was not hidden: the caller waited for it */
 } qcclStats_t;
 
 /* Fills *stats, up to stats->size bytes.  Local. */
@@ -422,8 +422,8 @@ QCCL_API qcclResult_t qcclDuoReduce(qcclDuo_t duo, int bucket, const float *grad
  * counts[bucket] / nranks values, the library's until the bucket's next qcclDuoReduce. */
 QCCL_API qcclResult_t qcclDuoFast(qcclDuo_t duo, int bucket, const float **shard);
 /* Waits for the slow reduction of the bucket's oldest uncommitted qcclDuoReduce, and takes it off.
- * *shard: until the second qcclDuoReduce of the bucket from now.  How long it waited is in
- * qcclCommGetStats of slow_comm, and in the log. */
+ * *shard: until the bucket's next qcclDuoReduce.  How long it waited is in qcclCommGetStats of
+ * slow_comm, and in the log. */
 QCCL_API qcclResult_t qcclDuoCommit(qcclDuo_t duo, int bucket, const float **shard);
 
 /* ------------------------------------------------------------------ sharded data parallelism
