@@ -38,8 +38,8 @@ int codec_arena_make(struct codec_arena *a, size_t bytes)
     /* In cache there are never more values than bytes of it. */
     size_t count = a->memory_count > a->l2_bytes ? a->memory_count : a->l2_bytes;
     a->capacity = count;
-    /* bf16 has the longest messages. */
-    qcclCodec_t longest = {.format = qcclFormatBf16, .group = 128};
+    /* none has the longest messages. */
+    qcclCodec_t longest = {.format = qcclFormatNone, .group = 128};
     if (qcclEncodedBytes(&longest, count, &a->message_capacity))
         return bench_error("%s", qcclGetLastError());
     a->values = take(count * sizeof *a->values);

@@ -98,8 +98,8 @@ static qcclResult_t run_encode(const struct round *round, const struct plan_step
     RETURN_IF_FAILED(qccl_encode_segment(&source, elems, &encoding));
     RETURN_IF_FAILED(open_slot(round, step, elems));
     qcclStats_t *stats = &round->comm->stats;
-    if (encoding.residual) /* what was encoded is not the source alone */
-        return qcclSuccess;
+    if (encoding.residual || step->codec.format == qcclFormatNone)
+        return qcclSuccess; /* what was encoded is not the source alone, or nothing is lost */
     return qccl_sample_error(&source, &round->messages[step->slot], &stats->sampled_energy,
                              &stats->sampled_error);
 }

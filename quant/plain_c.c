@@ -47,60 +47,88 @@ void decode_add_bf16_c(const struct decode_args *a)
         a->out[i] = qccl_canonical(a->out[i] + bf16_at(a->codes, a->begin + i));
 }
 
-static inline float none_at(const uint8_t *codes, size_t i)
-{
-    const uint8_t *b = codes + 4 * i;
-    return qccl_bits_float((uint32_t)b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 |
-                           (uint32_t)b[3] << 24);
-}
-
-/* Sums one element of every part, in order. */
-typedef float element_fn(const uint8_t *codes, size_t i);
-
-static inline void sum_elements(const struct sum_args *a, element_fn *element)
+void sum_bf16_c(const struct sum_args *a)
 {
     for (size_t i = 0; i < a->elems; i++) {
         float total = 0.0f;
         for (int p = 0; p < a->nparts; p++) {
             const struct sum_part *part = &a->parts[p];
-            float term = part->exact ? part->exact[i] : element(part->codes, a->begin + i);
+            float term = part->exact ? part->exact[i] : bf16_at(part->codes, a->begin + i);
             total = p ? total + term : term;
         }
         a->out[i] = qccl_canonical(total * a->weight);
     }
 }
 
-void sum_bf16_c(const struct sum_args *args)
+/* ------------------------------------------------------------------ none */
+
+/* Between a float's bits and their little-endian order in memory. */
+static inline uint32_t little_endian(uint32_t u)
 {
-    sum_elements(args, bf16_at);
+    return __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ ? u : __builtin_bswap32(u);
+}
+
+static inline float none_at(const uint8_t *codes, size_t i)
+{
+    uint32_t u;
+    memcpy(&u, codes + 4 * i, sizeof u);
+    return qccl_bits_float(little_endian(u));
+}
+
+static inline void put_none(uint8_t *codes, size_t i, float value)
+{
+    uint32_t u = little_endian(qccl_float_bits(value));
+    memcpy(codes + 4 * i, &u, sizeof u);
 }
 
 void encode_none_c(const struct encode_args *a)
 {
-    clear_codes(a, sizeof(float) * TILE_ELEMS);
-    for (size_t i = 0; i < a->elems; i++) {
-        uint32_t u = qccl_float_bits(qccl_canonical(fed_value(a->x, a->residual, i)));
-        uint8_t *b = a->codes + 4 * (a->begin + i);
-        for (int k = 0; k < 4; k++)
-            b[k] = (uint8_t)(u >> (8 * k));
-        if (a->residual)
-            a->residual[i] = 0.0f;
+    uint8_t *codes = a->codes + sizeof(float) * a->begin;
+    size_t end = a->begin + a->elems, rest = (TILE_ELEMS - end % TILE_ELEMS) % TILE_ELEMS;
+    for (size_t i = 0; !a->residual && i < a->elems; i++)
+        put_none(codes, i, qccl_canonical(a->x[i]));
+    for (size_t i = 0; a->residual && i < a->elems; i++) {
+        put_none(codes, i, qccl_canonical(a->x[i] + a->residual[i]));
+        a->residual[i] = 0.0f;
     }
+    memset(codes + sizeof(float) * a->elems, 0, sizeof(float) * rest);
 }
 
 void decode_none_c(const struct decode_args *a)
 {
+    const uint8_t *codes = a->codes + sizeof(float) * a->begin;
     for (size_t i = 0; i < a->elems; i++)
-        a->out[i] = none_at(a->codes, a->begin + i);
+        a->out[i] = none_at(codes, i);
 }
 
 void decode_add_none_c(const struct decode_args *a)
 {
+    const uint8_t *codes = a->codes + sizeof(float) * a->begin;
     for (size_t i = 0; i < a->elems; i++)
-        a->out[i] = qccl_canonical(a->out[i] + none_at(a->codes, a->begin + i));
+        a->out[i] = qccl_canonical(a->out[i] + none_at(codes, i));
 }
 
-void sum_none_c(const struct sum_args *args)
+/* total = or += part p's elements [at, at + elems). */
+static void add_none(const struct sum_args *a, int p, size_t at, float *total, size_t elems)
 {
-    sum_elements(args, none_at);
+    const struct sum_part *part = &a->parts[p];
+    const uint8_t *codes = part->exact ? NULL : part->codes + sizeof(float) * (a->begin + at);
+    for (size_t i = 0; codes && i < elems; i++)
+        total[i] = p ? total[i] + none_at(codes, i) : none_at(codes, i);
+    for (size_t i = 0; !codes && i < elems; i++)
+        total[i] = p ? total[i] + part->exact[at + i] : part->exact[at + i];
+}
+
+/* A tile at a time and aside, since an exact part may be the very memory that the result goes to.
+ */
+void sum_none_c(const struct sum_args *a)
+{
+    float total[TILE_ELEMS];
+    for (size_t at = 0; at < a->elems; at += TILE_ELEMS) {
+        size_t elems = a->elems - at < TILE_ELEMS ? a->elems - at : TILE_ELEMS;
+        for (int p = 0; p < a->nparts; p++)
+            add_none(a, p, at, total, elems);
+        for (size_t i = 0; i < elems; i++)
+            a->out[at + i] = qccl_canonical(total[i] * a->weight);
+    }
 }
