@@ -229,6 +229,15 @@ static qcclResult_t run_in_turn(struct qcclComm *comm, const struct call *call)
     return result == qcclSuccess ? qcclSuccess : qccl_comm_break(comm, result);
 }
 
+/* How long a wait leaves the core: the less hurry, the longer. */
+static void set_nap(const struct call *call)
+{
+    const struct transport *transport = &call->comm->transport;
+    long nap_ns = !call->overlapped ? 0 : call->priority ? 300000 : 50000;
+    if (transport->set_nap)
+        transport->set_nap(transport->mover.context, nap_ns);
+}
+
 void qccl_call_take_turn(struct call *call)
 {
     call->turn = qccl_comm_take_turn(call->comm);
@@ -238,6 +247,7 @@ qcclResult_t qccl_call_run(const struct call *call)
 {
     qccl_comm_await_turn(call->comm, call->turn);
     int rank = qccl_rank(call->comm);
+    set_nap(call);
     qccl_trace_begin(rank, call->mark);
     qcclResult_t result = run_in_turn(call->comm, call);
     qccl_trace_end(rank);

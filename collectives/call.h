@@ -41,6 +41,7 @@ struct call {
     uint16_t replica;       /* as in struct operands */
     float *lost;            /* likewise */
     int priority;
+    bool overlapped; /* others compute while it runs */
     execute_fn *execute;
     uint64_t turn;
 };

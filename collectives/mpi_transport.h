@@ -35,6 +35,8 @@ struct mpi_mover {
     MPI_Request *requests;
     struct mpi_piece *pieces;
 
+    long nap_ns; /* how long a wait that finds nothing leaves the core; 0: it spins at first */
+
     qcclResult_t broken; /* the error that ended this mover, and its sentence */
     char reason[512];
 

@@ -29,6 +29,9 @@ struct transport {
     qcclTransport_t mover;
     const struct native_collectives *native; /* NULL: none */
     bool (*may_use_threads)(void);           /* whether any thread may call the mover; NULL: yes */
+    /* From now on a wait that finds nothing leaves the core for so long, since others compute
+     * meanwhile; 0: as is fastest.  NULL: the mover's waits cost nothing. */
+    void (*set_nap)(void *context, long nap_ns);
     const int *nodes; /* the node of each rank where the transport knows; NULL: all on one */
 };
 

@@ -290,6 +290,7 @@ static qcclResult_t start_slow(struct reduction_job *job)
     job->slow.execute = qccl_executor(duo->slow_comm);
     if (duo->slow_stream) {
         job->slow.priority = SLOW_PRIORITY;
+        job->slow.overlapped = true;
         RETURN_IF_FAILED(qcclStreamWaitEvent(duo->slow_stream, b->fast_done));
     }
     take_turns(job);

@@ -37,6 +37,7 @@ static qcclResult_t put_on_stream(struct call *call, qcclStream_t stream)
     struct call *queued = qccl_alloc(1, sizeof *queued);
     if (!queued)
         return qccl_fail(qcclOutOfMemory, "%s: no memory to queue it", call->name);
+    call->overlapped = true;
     qccl_call_take_turn(call);
     *queued = *call;
     qcclResult_t result = qccl_stream_put(stream, run_queued, queued);

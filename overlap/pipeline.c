@@ -48,10 +48,11 @@ struct pipeline {
 
 static bool faster_gets_on(int priority)
 {
-    uint64_t now = qccl_now_ns();
-    for (int p = 0; p < priority; p++)
-        if (atomic_load(&running[p]) && now - atomic_load(&last_progress[p]) < stall_ns)
+    for (int p = 0; p < priority; p++) {
+        uint64_t last = atomic_load(&last_progress[p]); /* before the clock: never later than it */
+        if (atomic_load(&running[p]) && qccl_now_ns() - last < stall_ns)
             return true;
+    }
     return false;
 }
 
@@ -91,6 +92,7 @@ static qcclResult_t wait_for_step(struct pipeline *p, const struct round *round,
     if (*number == NOT_STARTED)
         return qcclSuccess;
     RETURN_IF_FAILED(mover->wait_for(mover->context, *number, p->comm->timeout));
+    atomic_store(&last_progress[p->priority], qccl_now_ns()); /* each message is progress */
     *number = NOT_STARTED;
     return qcclSuccess;
 }

@@ -1,8 +1,9 @@
 /* Every collective over MPI has the bits of the thread transport: policies, node layouts, counts
  * around every edge, types, in place, misaligned, and passed through where MPI has no such type.
  *
- * For each setting one rank, a different one each time, runs the same calls on threads and
- * scatters their results. */
+ * For each setting one rank, a different one each time, runs the same calls on threads, with the
+ * serial executor in one round, and scatters their results; over MPI the pipelined executor runs
+ * them, for every second setting in rounds of the smallest chunk. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -114,12 +115,18 @@ static void open_comms(struct comms *comms, const struct setting *s, int referen
         config.nodes = s->layout == ONE_NODE ? NULL : nodes;
     }
     comms->reference = reference;
+    setenv("QCCL_EXECUTOR", "pipelined", 1);
+    setenv("QCCL_CHUNK", (s - settings) % 2 ? "65536" : "1", 1);
     require_success(qcclCommInitMpi(&comms->mpi, MPI_COMM_WORLD, &config), "qcclCommInitMpi");
+    setenv("QCCL_EXECUTOR", "serial", 1);
+    setenv("QCCL_CHUNK", "1000000", 1);
     if (test_rank == reference)
         require_success(qcclCommInitThreads(comms->threads, test_nranks, &config),
                         "qcclCommInitThreads");
     unsetenv("QCCL_NODES");
     unsetenv("QCCL_POLICY");
+    unsetenv("QCCL_EXECUTOR");
+    unsetenv("QCCL_CHUNK");
 }
 
 static void close_comms(struct comms *comms)
