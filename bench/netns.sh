@@ -13,13 +13,15 @@
 #   --policy P      as everywhere (int4)
 #   --collective C  allreduce, reducescatter, allgather or delta (allreduce)
 #   --json          one object instead of qccl-perf's table: time_us, baseline_time_us, wire_bytes of one rank,
-#                   rel_error, ideal_time_us (what the rate allows for those bytes), and speedup
+#                   rel_error, ideal_time_us (what the rate allows for those bytes), ratio (raw bytes over
+#                   those of the wire) and speedup
 #   --program C     runs C on every host instead of qccl-perf; MPI's ranks are the hosts
 #
 # The baseline is the uncompressed call, MPI's own, in turn with the compressed one in the same run; its all-reduce is
 # Open MPI's ring, which is faster here than its default (QCCL_RING=0: the default).  `run` sets the network up and
 # takes it down, also when it is interrupted.  QCCL_PERF names another qccl-perf than build/bench/qccl-perf; further
-# words of QCCL_PERF_FLAGS are passed on to it.
+# words of QCCL_PERF_FLAGS are passed on to it.  QCCL_NET (qccl) begins the namespaces' names: networks of other names
+# live side by side, and nothing is set up over one in which a program runs.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -30,6 +32,7 @@ policy=int4
 collective=allreduce
 json=0
 program=
+net=${QCCL_NET:-qccl}
 
 die() {
     echo "netns.sh: $*" >&2
@@ -58,8 +61,19 @@ shape() {
     ip netns exec "$1" tc qdisc add dev "$2" root tbf rate "$rate" $queue
 }
 
+namespaces() {
+    ip netns list | awk '{print $1}' | grep -E "^$net(h[0-9]+|sw)\$" || true
+}
+
+# Someone else's run is no leftover.
+need_idle() {
+    for name in $(namespaces); do
+        [ -z "$(ip netns pids "$name")" ] || die "a program runs in $name: wait, set QCCL_NET, or end it with down"
+    done
+}
+
 down() {
-    for name in $(ip netns list | awk '{print $1}' | grep -E '^qccl(h[0-9]+|sw)$'); do
+    for name in $(namespaces); do
         ip netns pids "$name" | xargs -r kill -9 2>/dev/null || true
         ip netns del "$name"
     done
@@ -67,29 +81,29 @@ down() {
 
 up() {
     down
-    ip netns add qcclsw
-    ip -n qcclsw link add br0 type bridge
-    ip -n qcclsw link set br0 up
+    ip netns add "${net}sw"
+    ip -n "${net}sw" link add br0 type bridge
+    ip -n "${net}sw" link set br0 up
     host=0
     while [ $host -lt "$ranks" ]; do
-        ip netns add qcclh$host
-        ip -n qcclh$host link set lo up
-        ip -n qcclsw link add p$host type veth peer name e0 netns qcclh$host
-        ip -n qcclsw link set p$host master br0 up
-        ip -n qcclh$host link set e0 up
-        ip -n qcclh$host addr add 198.18.0.$((host + 1))/24 dev e0
-        shape qcclh$host e0
-        shape qcclsw p$host
+        ip netns add "${net}h$host"
+        ip -n "${net}h$host" link set lo up
+        ip -n "${net}sw" link add p$host type veth peer name e0 netns "${net}h$host"
+        ip -n "${net}sw" link set p$host master br0 up
+        ip -n "${net}h$host" link set e0 up
+        ip -n "${net}h$host" addr add 198.18.0.$((host + 1))/24 dev e0
+        shape "${net}h$host" e0
+        shape "${net}sw" p$host
         host=$((host + 1))
     done
 }
 
 # What mpirun takes for ssh: the first word that is no option is the host's address, the rest its command.
 write_agent() {
-    cat >"$work/agent" <<'AGENT'
-#!/bin/sh
+    printf '#!/bin/sh\nnet=%s\n' "$net" >"$work/agent"
+    cat >>"$work/agent" <<'AGENT'
 while :; do case $1 in -*) shift ;; *) break ;; esac; done
-host=qcclh$((${1##*.} - 1))
+host=${net}h$((${1##*.} - 1))
 shift
 exec ip netns exec "$host" unshare --uts sh -c "hostname $host; $*"
 AGENT
@@ -107,7 +121,7 @@ on_hosts() {
     ring="--mca coll_tuned_use_dynamic_rules 1 --mca coll_tuned_allreduce_algorithm 4"
     [ "${QCCL_RING:-1}" = 1 ] || ring=""
     OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
-        ip netns exec qcclh0 unshare --uts sh -c "hostname qcclh0; exec mpirun --oversubscribe --bind-to none \
+        ip netns exec "${net}h0" unshare --uts sh -c "hostname ${net}h0; exec mpirun --oversubscribe --bind-to none \
         --leave-session-attached --mca plm rsh --mca plm_rsh_agent $work/agent --mca plm_rsh_no_tree_spawn 1 \
         --mca pml ob1 --mca btl tcp,self --mca btl_tcp_if_include 198.18.0.0/24 \
         --mca oob_tcp_if_include 198.18.0.0/24 --mca mpi_yield_when_idle 1 $ring \
@@ -128,15 +142,17 @@ out["baseline_time_us"] = row["uncompressed_time_us"]
 out["wire_bytes"] = row["wire_bytes"]
 out["rel_error"] = row["rel_error"]
 out["ideal_time_us"] = row["wire_bytes"] * 8 / bits * 1e6
+out["ratio"] = row["ratio"]
 out["speedup"] = row["uncompressed_time_us"] / row["time_us"]
 print(json.dumps(out))
 PYTHON
 }
 
 run() {
+    need_idle
     work=$(mktemp -d)
     trap 'down; rm -rf "$work"' EXIT
-    trap 'exit 130' INT TERM
+    trap 'exit 130' INT TERM HUP
     write_agent
     up
     if [ -n "$program" ]; then
@@ -175,11 +191,12 @@ while [ $# -gt 0 ]; do
     esac
     shift
 done
+echo "$net" | grep -qE '^[a-z]+$' || usage_error "QCCL_NET=$net: expected small letters"
 case $ranks in '' | *[!0-9]* | 0) usage_error "--ranks $ranks is no number of hosts" ;; esac
 echo "$rate" | grep -qE '^[0-9.]+[kmg]?bit$' || usage_error "--rate $rate: expected something like 1gbit"
 
 case $command in
-    up) need_tools; up ;;
+    up) need_tools; need_idle; up ;;
     down) need_tools; down ;;
     run) need_tools; run ;;
     --help | -h) sed -n '2,/^set -eu/s/^# \{0,1\}//p' "$0" ;;
