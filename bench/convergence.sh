@@ -15,8 +15,8 @@ seeds=${QCCL_CONVERGENCE_SEEDS:-1 2 3}
 steps=${QCCL_CONVERGENCE_STEPS:-}
 multiple=${QCCL_CONVERGENCE_BATCH:-}
 rate=${QCCL_CONVERGENCE_LR:-}
-layers=${QCCL_CONVERGENCE_LAYERS:-3}
-width=${QCCL_CONVERGENCE_WIDTH:-128}
+layers=${QCCL_CONVERGENCE_LAYERS:-}
+width=${QCCL_CONVERGENCE_WIDTH:-}
 text=${QCCL_CONVERGENCE_TEXT:-}
 gpt=${QCCL_GPT:-build/bench/qccl-gpt}
 out=bench/results
@@ -30,14 +30,16 @@ usage: sh bench/convergence.sh [OPTION]...
 Trains with each scheme and seed, on 4 ranks as threads, one run at a time (a minute or two each on
 two cores), and writes convergence.csv, convergence.md (a table) and convergence.svg.
 
-  --setting base|large  base: batches of 4 sequences of 64 bytes a rank, 1400 steps at 3e-3 (default);
-                        large: 4 times the batch, 1000 steps at 1.5e-3, files convergence-large.*
+  --setting base|large|small
+                        base: batches of 4 sequences of 64 bytes a rank, 1400 steps at 3e-3 (default);
+                        large: 4 times the batch, 600 steps at 1.5e-3, files convergence-large.*;
+                        small: as base, a model of 2 layers of width 64, files convergence-small.*
   --schemes "A B ..."   of $all_schemes (default: all)
   --seeds "1 2 ..."     seeds of weights, batches and rounding (default: 1 2 3)
   --steps N             optimizer steps
   --batch M             so many times 4 sequences a rank
   --lr X                peak learning rate
-  --layers N, --width N size of the model (3, 128: 668800 parameters)
+  --layers N, --width N size of the model (3, 128: 668,800 parameters; small: 2, 64)
   --text FILE           what is learnt (default: that of qccl-gpt)
   --gpt PROGRAM         the program that trains (default: build/bench/qccl-gpt)
   --runs DIR            folder of finished runs and their logs (default: one of build/convergence, named
@@ -92,9 +94,12 @@ done
 
 case $setting in
 base) default="1 1400 3e-3" name=convergence ;;
-large) default="4 1000 1.5e-3" name=convergence-large ;;
-*) die "--setting $setting: expected base or large" ;;
+large) default="4 600 1.5e-3" name=convergence-large ;;
+small) default="1 1400 3e-3" name=convergence-small layers=${layers:-2} width=${width:-64} ;;
+*) die "--setting $setting: expected base, large or small" ;;
 esac
+layers=${layers:-3}
+width=${width:-128}
 multiple=${multiple:-${default%% *}}
 rate=${rate:-${default##* }}
 default=${default#* }

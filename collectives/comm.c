@@ -114,10 +114,9 @@ static qcclResult_t configure(struct qcclComm *comm, const qcclConfig_t *given)
         comm->timeout = TIMEOUT_DEFAULT;
         RETURN_IF_FAILED(qccl_env_seconds("QCCL_TIMEOUT", &comm->timeout));
     }
-    uint64_t chunk = CHUNK_DEFAULT;
+    uint64_t chunk = 0;
     RETURN_IF_FAILED(qccl_env_u64("QCCL_CHUNK", &chunk));
-    CHECK_ARG(chunk >= 1 && chunk <= 1u << 30, "QCCL_CHUNK=%llu is not in 1..2^30",
-              (unsigned long long)chunk);
+    CHECK_ARG(chunk <= 1u << 30, "QCCL_CHUNK=%llu is not in 0..2^30", (unsigned long long)chunk);
     comm->chunk_elems = chunk;
     comm->check = qccl_env_flag("QCCL_CHECK");
     comm->stats_wanted = qccl_env_flag("QCCL_STATS");

@@ -120,19 +120,38 @@ static size_t shard_unit(const struct collective_policy *policy)
     return policy->two_level ? qccl_lcm(unit, policy->intra.group) : unit;
 }
 
+/* Bytes of a chunk's largest message. */
+static size_t most_bytes(const struct plan *p, const struct collective_policy *policy, size_t elems)
+{
+    const qcclCodec_t *codecs[] = {&policy->main, &policy->gather, &policy->intra};
+    size_t most = 0;
+    for (int i = 0; i < (p->two_level ? 3 : 2); i++) {
+        size_t bytes = qccl_wire_bytes(codecs[i], elems);
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
 /* The workspace of the busiest rank, at most: for each round in flight two messages a peer, or
  * three where a rank may head the segments of smaller nodes too.  It must not depend on the rank,
  * since all ranks cut alike. */
 static size_t most_workspace(const struct plan *p, const struct collective_policy *policy)
 {
-    const qcclCodec_t *codecs[] = {&policy->main, &policy->gather, &policy->intra};
-    size_t most = 0, n = (size_t)p->nranks;
-    for (int i = 0; i < (p->two_level ? 3 : 2); i++) {
-        size_t bytes = qccl_wire_bytes(codecs[i], message_elems(p));
-        most = bytes > most ? bytes : most;
-    }
-    return p->two_level ? ROUNDS_TWO_LEVEL * (3 * n * most + message_elems(p) * sizeof(float))
+    size_t n = (size_t)p->nranks, elems = message_elems(p), most = most_bytes(p, policy, elems);
+    return p->two_level ? ROUNDS_TWO_LEVEL * (3 * n * most + elems * sizeof(float))
                         : ROUNDS_FLAT * 2 * n * most;
+}
+
+/* The largest power of two of values, so that what all peers have on the way to a rank at once,
+ * a message of each round in flight, is about ON_THE_WAY bytes.  Scales and headers may come on
+ * top. */
+static size_t default_chunk(const struct plan *p, const struct collective_policy *policy)
+{
+    size_t rounds = p->two_level ? ROUNDS_TWO_LEVEL : ROUNDS_FLAT;
+    size_t peers = p->nranks > 1 ? (size_t)p->nranks - 1 : 1, chunk = CHUNK_SMALL;
+    while (rounds * peers * most_bytes(p, policy, 2 * chunk) <= ON_THE_WAY + ON_THE_WAY / 4)
+        chunk *= 2;
+    return chunk;
 }
 
 static void set_chunk(struct plan *p, size_t chunk_unit, size_t limit)
@@ -152,7 +171,7 @@ static void set_geometry(struct plan *p, const struct collective_policy *policy,
     if (splits_count(p))
         p->shard_elems = (count / (n * unit) + (count % (n * unit) != 0)) * unit;
     size_t message = count * qcclTypeBytes(p->key.type) * (splits_count(p) ? 1 : n);
-    set_chunk(p, chunk_unit, limit);
+    set_chunk(p, chunk_unit, limit ? limit : default_chunk(p, policy));
     while (most_workspace(p, policy) > message / 2 && p->chunk_elems > CHUNK_SMALL &&
            p->chunk_elems > chunk_unit)
         set_chunk(p, chunk_unit, p->chunk_elems / 2);

@@ -24,9 +24,9 @@
 #include "collectives/policy.h"
 
 enum {
-    CHUNK_DEFAULT = 1 << 16, /* values of a segment per round, at most (units may force more) */
-    CHUNK_SMALL = 1 << 14,   /* a chunk is not made smaller than this to save workspace */
-    ROUNDS_FLAT = 3,         /* rounds in flight in overlap/pipeline.c, at most: one a phase */
+    ON_THE_WAY = 1 << 18,  /* bytes to one rank, about: the queues of switches are short */
+    CHUNK_SMALL = 1 << 14, /* a chunk is not made smaller than this to save workspace */
+    ROUNDS_FLAT = 3,       /* rounds in flight in overlap/pipeline.c, at most: one a phase */
     ROUNDS_TWO_LEVEL = 4,
     STAGE_SCATTER = 0,
     STAGE_GATHER = 1,
@@ -98,8 +98,7 @@ struct plan {
 struct plan_layout {
     int rank, nranks;
     const int *nodes;   /* node of each rank */
-    size_t chunk_elems; /* the most values of a segment per round; CHUNK_DEFAULT unless tests ask
-                           for less */
+    size_t chunk_elems; /* the most values of a segment per round; 0: those of CHUNK_BYTES */
 };
 
 /* Builds the plan of a compressed call.  qcclOutOfMemory, or qcclInvalidArgument for a count beyond

@@ -56,7 +56,7 @@ Test(limits, a_tiny_message_takes_a_tiny_workspace_whatever_its_groups)
     struct plan *plan;
     int nodes[2] = {0, 0};
     struct plan_key key = {.collective = qcclCollAllReduce, .count = 3, .type = qcclFloat32};
-    struct plan_layout layout = {.nranks = 2, .nodes = nodes, .chunk_elems = CHUNK_DEFAULT};
+    struct plan_layout layout = {.nranks = 2, .nodes = nodes, .chunk_elems = 1 << 16};
     cr_assert_eq(qccl_policy_parse("allreduce: int4:group=8160 gather=int8:group=8192 "
                                    "intra=int8:group=8128; min=0",
                                    &policy),

@@ -451,7 +451,7 @@ Test(plans, a_count_that_no_message_could_have_is_refused)
     struct plan *plan;
     struct policy policy;
     static const int nodes[2] = {0, 0};
-    struct plan_layout layout = {.nranks = 2, .nodes = nodes, .chunk_elems = CHUNK_DEFAULT};
+    struct plan_layout layout = {.nranks = 2, .nodes = nodes, .chunk_elems = 1 << 16};
     struct plan_key key = {.count = ((size_t)1 << 47) + 1, .type = qcclFloat32};
     cr_assert_eq(qccl_policy_parse("int4", &policy), qcclSuccess);
     cr_expect_eq(qccl_plan_build(&plan, &key, &layout, &policy), qcclInvalidArgument);
@@ -540,7 +540,7 @@ Test(plans, the_workspace_is_at_most_half_of_a_message_of_a_mebibyte_or_more)
                 for (size_t bytes = (size_t)1 << 20; bytes <= (size_t)1 << 32; bytes *= 4) {
                     struct shape shape = {.collective = (qcclColl_t)c,
                                           .count = bytes / 4 / (c ? (size_t)nranks : 1),
-                                          .chunk = CHUNK_DEFAULT,
+                                          .chunk = 1 << 16,
                                           .policy = int4[p],
                                           .nodes = p == 3 ? nodes : flat,
                                           .nranks = nranks};
@@ -554,7 +554,7 @@ Test(plans, the_workspace_is_at_most_half_of_a_message_of_a_mebibyte_or_more)
 Test(plans, the_workspace_does_not_grow_with_the_message_beyond_a_chunk)
 {
     static const int flat[RANKS];
-    struct shape shape = {.chunk = CHUNK_DEFAULT, .policy = "int4", .nodes = flat, .nranks = 4};
+    struct shape shape = {.chunk = 1 << 16, .policy = "int4", .nodes = flat, .nranks = 4};
     shape.count = (size_t)1 << 26;
     size_t before = largest_workspace(&shape);
     shape.count = (size_t)1 << 34;

@@ -231,7 +231,7 @@ Test(repeatable, a_setting_of_the_environment_that_does_not_parse_is_an_error_th
                                               {"QCCL_SEED", "99999999999999999999"},
                                               {"QCCL_TIMEOUT", "soon"},
                                               {"QCCL_TIMEOUT", "inf"},
-                                              {"QCCL_CHUNK", "0"},
+                                              {"QCCL_CHUNK", "-4"},
                                               {"QCCL_CHUNK", "1.5"},
                                               {"QCCL_CHUNK", "2000000000"}};
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
