@@ -21,6 +21,12 @@ static qcclResult_t run_queued(void *argument)
     return result;
 }
 
+/* As the call gets its place on a stream, so that the orders of turns and places agree. */
+static void take_turn(void *argument)
+{
+    qccl_call_take_turn(argument);
+}
+
 /* Behind the stream's work, in this thread. */
 static qcclResult_t run_behind(struct call *call, qcclStream_t stream)
 {
@@ -37,14 +43,10 @@ static qcclResult_t put_on_stream(struct call *call, qcclStream_t stream)
     struct call *queued = qccl_alloc(1, sizeof *queued);
     if (!queued)
         return qccl_fail(qcclOutOfMemory, "%s: no memory to queue it", call->name);
-    qccl_call_take_turn(call);
     *queued = *call;
-    qcclResult_t result = qccl_stream_put(stream, run_queued, queued);
-    if (result == qcclSuccess)
-        return qcclSuccess;
-    qccl_free(queued);
-    qccl_comm_await_turn(call->comm, call->turn); /* nobody else will end it */
-    qccl_comm_end_turn(call->comm);
+    qcclResult_t result = qccl_stream_put_placed(stream, take_turn, run_queued, queued);
+    if (result != qcclSuccess)
+        qccl_free(queued);
     return result;
 }
 

@@ -166,7 +166,8 @@ int qccl_stream_priority(qcclStream_t stream)
     return stream->priority;
 }
 
-qcclResult_t qccl_stream_put(qcclStream_t stream, qcclResult_t (*run)(void *), void *argument)
+qcclResult_t qccl_stream_put_placed(qcclStream_t stream, void (*placed)(void *),
+                                    qcclResult_t (*run)(void *), void *argument)
 {
     struct job *job = qccl_alloc(1, sizeof *job);
     if (!job)
@@ -174,12 +175,19 @@ qcclResult_t qccl_stream_put(qcclStream_t stream, qcclResult_t (*run)(void *), v
     job->run = run;
     job->argument = argument;
     pthread_mutex_lock(&stream->lock);
+    if (placed)
+        placed(argument);
     *stream->end = job;
     stream->end = &job->next;
     stream->put++;
     pthread_cond_broadcast(&stream->changed);
     pthread_mutex_unlock(&stream->lock);
     return qcclSuccess;
+}
+
+qcclResult_t qccl_stream_put(qcclStream_t stream, qcclResult_t (*run)(void *), void *argument)
+{
+    return qccl_stream_put_placed(stream, NULL, run, argument);
 }
 
 qcclResult_t qcclStreamLaunch(qcclStream_t stream, qcclResult_t (*function)(void *), void *argument)

@@ -9,10 +9,11 @@
 #include "tests/harness.h"
 #include "tests/tap.h"
 
-enum { RANKS = 3, COUNT = 3 * 2000, SHARD = COUNT / RANKS, STREAMS = 3, ROUNDS = 4 };
+enum { RANKS = 3, COUNT = 3 * 2000, SHARD = COUNT / RANKS, STREAMS = 3, ROUNDS = 4, PUTS = 500 };
 
 struct work {
-    struct team slow;
+    struct team slow, single;
+    qcclStream_t shared;
     float in[RANKS][STREAMS][COUNT], out[RANKS][STREAMS][COUNT];
     float exact[RANKS][SHARD];
 };
@@ -103,6 +104,30 @@ static qcclResult_t abort_queued(struct team *team, int rank, void *arg)
     return rank == 0 && result == qcclSuccess ? qcclAborted : result; /* it may have been done */
 }
 
+/* Threads that put calls of one communicator, of a single rank, on one stream: would a call get its
+ * turn before another one but its place behind it, they would wait for each other. */
+static qcclResult_t put_on_shared(struct team *team, int rank, void *arg)
+{
+    struct work *w = arg;
+    (void)team;
+    for (int i = 0; i < PUTS; i++)
+        RETURN_IF_FAILED(qcclAllReduce(&w->in[rank][0][i], &w->out[rank][0][i], 1, qcclFloat32,
+                                       qcclSum, w->single.comm[0], w->shared));
+    return qcclSuccess;
+}
+
+static void check_shared(struct team *team, struct work *w)
+{
+    memset(w->out, 0, sizeof w->out);
+    bool ended = team_open(&w->single, 1, "none") &&
+                 qcclStreamCreate(&w->shared, 0) == qcclSuccess &&
+                 team_run(team, put_on_shared, w) && qcclStreamDestroy(w->shared) == qcclSuccess;
+    for (int r = 0; r < RANKS; r++)
+        ended = ended && memcmp(w->out[r][0], w->in[r][0], PUTS * sizeof(float)) == 0;
+    tap_ok(ended, "threads that put calls of one communicator on one stream do not block it");
+    team_close(&w->single);
+}
+
 int main(void)
 {
     struct team team;
@@ -120,6 +145,7 @@ int main(void)
     tap_ok(same, "with the same bits on every rank");
     tap_ok(team_open(&w->slow, RANKS, "none") && team_run(&team, use_duo, w),
            "fast and slow reductions run beside each other");
+    check_shared(&team, w);
     team_run(&team, abort_queued, w);
     tap_ok(team.result[0] != qcclSuccess, "an abort ends what is queued");
     team_close(&w->slow);
