@@ -41,13 +41,16 @@ static qcclResult_t put_on_stream(struct call *call, qcclStream_t stream)
     if (!qccl_may_use_threads(call->comm))
         return run_behind(call, stream);
     struct call *queued = qccl_alloc(1, sizeof *queued);
-    if (!queued)
-        return qccl_fail(qcclOutOfMemory, "%s: no memory to queue it", call->name);
-    *queued = *call;
-    qcclResult_t result = qccl_stream_put_placed(stream, take_turn, run_queued, queued);
-    if (result != qcclSuccess)
-        qccl_free(queued);
-    return result;
+    if (queued) {
+        *queued = *call;
+        if (qccl_stream_put_placed(stream, take_turn, run_queued, queued) == qcclSuccess)
+            return qcclSuccess;
+    }
+    qccl_free(queued);
+    /* The other ranks count on this call, as on one that runs out of memory while it is run. */
+    qccl_fail(qcclOutOfMemory, "%s: no memory to queue it", call->name);
+    qccl_comm_give_up(call->comm, qcclOutOfMemory, qccl_last_error());
+    return qcclOutOfMemory;
 }
 
 execute_fn *qccl_executor(const struct qcclComm *comm)

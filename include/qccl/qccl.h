@@ -271,7 +271,8 @@ QCCL_API qcclResult_t qcclFeedbackRestore(qcclComm_t comm, const void *state, si
  * no alignment and belong to the library until the call, or the stream, is done.  count may be 0.
  * A value that is NaN arrives as NaN on every rank: from compressed calls as the canonical quiet
  * NaN.  They return qcclInvalidArgument, qcclMismatch, qcclCorruptMessage, qcclRemoteError,
- * qcclAborted, qcclOutOfMemory, qcclSystemError.
+ * qcclAborted, qcclOutOfMemory, qcclSystemError.  A call that runs out of memory, or cannot be put
+ * on its stream for that, breaks the communicator: the other ranks count on it.
  * After an error the parts of recvbuff that were not yet written are as before. */
 
 /* recvbuff[i] = op over ranks of sendbuff[i], i < count, the same bits on every rank
