@@ -13,11 +13,15 @@ bool qccl_may_use_threads(const struct qcclComm *comm)
     return !may || may();
 }
 
+static qcclResult_t run_call(void *argument)
+{
+    return qccl_call_run(argument);
+}
+
 static qcclResult_t run_queued(void *argument)
 {
-    struct call *call = argument;
-    qcclResult_t result = qccl_call_run(call);
-    qccl_free(call);
+    qcclResult_t result = run_call(argument);
+    qccl_free(argument);
     return result;
 }
 
@@ -27,19 +31,13 @@ static void take_turn(void *argument)
     qccl_call_take_turn(argument);
 }
 
-/* Behind the stream's work, in this thread. */
-static qcclResult_t run_behind(struct call *call, qcclStream_t stream)
-{
-    RETURN_IF_FAILED(qcclStreamSynchronize(stream));
-    qccl_call_take_turn(call);
-    return qccl_call_run(call);
-}
-
 static qcclResult_t put_on_stream(struct call *call, qcclStream_t stream)
 {
     call->priority = qccl_stream_priority(stream);
-    if (!qccl_may_use_threads(call->comm))
-        return run_behind(call, stream);
+    if (!qccl_may_use_threads(call->comm)) {
+        qccl_stream_run(stream, take_turn, run_call, call);
+        return qcclSuccess; /* the stream keeps the error */
+    }
     struct call *queued = qccl_alloc(1, sizeof *queued);
     if (queued) {
         *queued = *call;

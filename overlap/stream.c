@@ -20,6 +20,7 @@
 struct job {
     qcclResult_t (*run)(void *);
     void *argument;
+    uint64_t place; /* so many are done before it */
     struct job *next;
 };
 
@@ -81,6 +82,17 @@ static void await(struct qcclStream *s, uint64_t place)
 
 /* ------------------------------------------------------------------ the worker */
 
+/* With the lock held. */
+static void finish(struct qcclStream *s, qcclResult_t result)
+{
+    if (result != qcclSuccess && s->error == qcclSuccess) {
+        s->error = result;
+        snprintf(s->sentence, sizeof s->sentence, "%s", qccl_last_error());
+    }
+    s->done++;
+    pthread_cond_broadcast(&s->changed);
+}
+
 /* Runs the first job, with the lock held before and after. */
 static void run_first(struct qcclStream *s)
 {
@@ -92,12 +104,7 @@ static void run_first(struct qcclStream *s)
     qcclResult_t result = job->run(job->argument);
     qccl_free(job);
     pthread_mutex_lock(&s->lock);
-    if (result != qcclSuccess && s->error == qcclSuccess) {
-        s->error = result;
-        snprintf(s->sentence, sizeof s->sentence, "%s", qccl_last_error());
-    }
-    s->done++;
-    pthread_cond_broadcast(&s->changed);
+    finish(s, result);
 }
 
 static void *work(void *argument)
@@ -113,7 +120,7 @@ static void *work(void *argument)
         setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), s->priority);
     pthread_mutex_lock(&s->lock);
     while (s->first || !s->closing)
-        if (s->first)
+        if (s->first && s->first->place == s->done) /* else another thread does what is before it */
             run_first(s);
         else
             pthread_cond_wait(&s->changed, &s->lock);
@@ -179,7 +186,7 @@ qcclResult_t qccl_stream_put_placed(qcclStream_t stream, void (*placed)(void *),
         placed(argument);
     *stream->end = job;
     stream->end = &job->next;
-    stream->put++;
+    job->place = stream->put++;
     pthread_cond_broadcast(&stream->changed);
     pthread_mutex_unlock(&stream->lock);
     return qcclSuccess;
@@ -188,6 +195,20 @@ qcclResult_t qccl_stream_put_placed(qcclStream_t stream, void (*placed)(void *),
 qcclResult_t qccl_stream_put(qcclStream_t stream, qcclResult_t (*run)(void *), void *argument)
 {
     return qccl_stream_put_placed(stream, NULL, run, argument);
+}
+
+void qccl_stream_run(qcclStream_t stream, void (*placed)(void *), qcclResult_t (*run)(void *),
+                     void *argument)
+{
+    pthread_mutex_lock(&stream->lock);
+    placed(argument);
+    for (uint64_t place = stream->put++; stream->done < place;)
+        pthread_cond_wait(&stream->changed, &stream->lock);
+    pthread_mutex_unlock(&stream->lock);
+    qcclResult_t result = run(argument);
+    pthread_mutex_lock(&stream->lock);
+    finish(stream, result);
+    pthread_mutex_unlock(&stream->lock);
 }
 
 qcclResult_t qcclStreamLaunch(qcclStream_t stream, qcclResult_t (*function)(void *), void *argument)

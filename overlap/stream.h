@@ -13,6 +13,11 @@ qcclResult_t qccl_stream_put(qcclStream_t stream, qcclResult_t (*run)(void *), v
 qcclResult_t qccl_stream_put_placed(qcclStream_t stream, void (*placed)(void *),
                                     qcclResult_t (*run)(void *), void *argument);
 
+/* The same, but the work is done by the calling thread, which waits for what is before it; the
+ * stream keeps its error as of all its work. */
+void qccl_stream_run(qcclStream_t stream, void (*placed)(void *), qcclResult_t (*run)(void *),
+                     void *argument);
+
 int qccl_stream_priority(qcclStream_t stream);
 
 #endif

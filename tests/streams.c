@@ -7,6 +7,7 @@
 
 #include "base/memory.h"
 #include "base/status.h"
+#include "collectives/comm.h"
 #include "tests/harness.h"
 
 enum { JOBS = 200, RANKS = 3, COUNT = 5000, CALLS = 6 };
@@ -272,6 +273,82 @@ Test(streams, an_abort_ends_what_is_queued_and_the_error_stays)
     free(calls);
     cr_expect_eq(qccl_memory_live(), 0);
 }
+
+/* ------------------------------------------------------------------ without threads of its own */
+
+static bool no_threads(void)
+{
+    return false;
+}
+
+static qcclResult_t remember_thread(void *argument)
+{
+    *(pthread_t *)argument = pthread_self();
+    return qcclSuccess;
+}
+
+/* As over MPI below MPI_THREAD_MULTIPLE: two calls on a stream that has an error already. */
+static qcclResult_t reduce_behind(struct team *team, int rank, void *arg)
+{
+    static char first[] = "before the calls";
+    struct calls *calls = arg;
+    qcclStream_t stream;
+    qcclResult_t result = qcclStreamCreate(&stream, 0);
+    if (result != qcclSuccess)
+        return result;
+    team->comm[rank]->transport.may_use_threads = no_threads;
+    if (rank == 0)
+        qcclStreamLaunch(stream, fail_once, first);
+    for (int i = 0; i < 2 && result == qcclSuccess; i++)
+        result = qcclAllReduce(calls->in[rank][i], calls->out[rank][i], COUNT, qcclFloat32, qcclAvg,
+                               team->comm[rank], stream);
+    if (result == qcclSuccess && qcclStreamQuery(stream) == qcclInProgress)
+        result = qccl_fail(qcclInternalError, "a call returned before it was done");
+    qcclResult_t left = qcclStreamDestroy(stream);
+    return result == qcclSuccess ? left : result;
+}
+
+Test(streams, calls_in_the_callers_thread_are_done_after_errors_that_stay_the_streams)
+{
+    struct calls *calls = new_calls(1);
+    struct team team;
+    cr_assert(team_open(&team, RANKS, "int4; min=0"));
+    team_run(&team, reduce_behind, calls);
+    for (int r = 0; r < RANKS; r++) {
+        cr_expect_eq(team.result[r], r ? qcclSuccess : qcclSystemError, "%s", team_report(&team));
+        for (int i = 0; i < 2; i++)
+            cr_expect(memcmp(calls->out[r][i], calls->out[0][i], sizeof calls->out[0][i]) == 0);
+    }
+    cr_expect_str_eq(team.sentence[0], "before the calls");
+    qcclStats_t stats = {.size = sizeof stats};
+    cr_expect_eq(qcclCommGetStats(team.comm[0], &stats), qcclSuccess);
+    cr_expect_eq(stats.calls, 2);
+    team_close(&team);
+    free(calls);
+    cr_expect_eq(qccl_memory_live(), 0);
+}
+
+Test(streams, what_goes_wrong_in_the_callers_thread_is_the_streams_first_error)
+{
+    static float master[COUNT], replica[COUNT];
+    pthread_t worker = pthread_self();
+    struct team team;
+    qcclStream_t stream = new_stream(0);
+    cr_assert(team_open(&team, 1, "int4; min=0"));
+    team.comm[0]->transport.may_use_threads = no_threads;
+    qccl_memory_fail_after(1);
+    cr_expect_eq(qcclAllGatherDelta(master, replica, COUNT, qcclFloat32, team.comm[0], stream),
+                 qcclSuccess);
+    qccl_memory_fail_after(0);
+    cr_expect_eq(qcclStreamQuery(stream), qcclOutOfMemory);
+    cr_expect(strstr(qcclGetLastError(), "memory"), "%s", qcclGetLastError());
+    cr_expect_eq(qcclStreamLaunch(stream, remember_thread, &worker), qcclSuccess);
+    cr_expect_eq(qcclStreamDestroy(stream), qcclOutOfMemory);
+    cr_expect(!pthread_equal(worker, pthread_self()), "later work is the worker's again");
+    team_close(&team);
+}
+
+/* ------------------------------------------------------------------ destroying */
 
 static qcclResult_t destroy_with_work(struct team *team, int rank, void *arg)
 {

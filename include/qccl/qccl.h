@@ -307,8 +307,8 @@ QCCL_API qcclResult_t qcclAllGatherDelta(const float *master, void *replica, siz
  *
  * A stream is an ordered queue with a worker thread of its own.  Streams run beside each other; an
  * event orders them.  Over MPI the program has to have asked for MPI_THREAD_MULTIPLE; with less,
- * calls on a stream are done in the caller's thread, behind the stream's work, before they
- * return. */
+ * calls on a stream are done in the caller's thread, behind the stream's work, before they return;
+ * their errors are told by the stream all the same. */
 
 typedef struct qcclStream *qcclStream_t;
 typedef struct qcclEvent *qcclEvent_t;
