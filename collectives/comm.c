@@ -282,6 +282,9 @@ qcclResult_t qcclCommInitTransport(qcclComm_t *comm, const qcclTransport_t *tran
         transport->size, sizeof *transport);
     CHECK_ARG(transport->isend && transport->irecv && transport->wait,
               "qcclCommInitTransport: isend, irecv and wait are needed");
+    CHECK_ARG(!transport->wait_for == !transport->test,
+              "qcclCommInitTransport: %s is NULL, the other of wait_for and test is not",
+              transport->test ? "wait_for" : "test");
     CHECK_ARG(transport->nranks >= 1 && transport->rank >= 0 && transport->rank < transport->nranks,
               "qcclCommInitTransport: rank %d of %d", transport->rank, transport->nranks);
     struct transport made = {.mover = *transport};

@@ -140,14 +140,15 @@ typedef struct {
 QCCL_API qcclResult_t qcclCommInitThreads(qcclComm_t *comms, int nranks,
                                           const qcclConfig_t *config);
 
-/* The user's own byte mover.  All functions are called by one thread of the rank at a time.
+/* The user's own byte mover.  All functions but abort, which any thread may call at any time, are
+ * called by one thread of the rank at a time.
  * Messages between two ranks arrive in the order in which they were sent. */
 typedef struct {
     size_t size; /* sizeof(qcclTransport_t) */
     void *context;
     int rank, nranks;
-    /* Starts moving bytes to or from peer; the buffer stays untouched until wait returns.  Never
-     * blocks. */
+    /* Starts moving bytes to or from peer; the buffer stays untouched until wait returns, wait_for
+     * of this operation returns, or test says that it has completed.  Never blocks. */
     qcclResult_t (*isend)(void *context, const void *buffer, size_t bytes, int peer);
     qcclResult_t (*irecv)(void *context, void *buffer, size_t bytes, int peer);
     /* Returns when everything started has arrived, or an error: a message of another size than
@@ -158,7 +159,7 @@ typedef struct {
     void (*abort)(void *context);
     /* Frees the context; may be NULL. */
     void (*close)(void *context);
-    /* Both or neither; without them calls run one chunk after another, and nothing overlaps.
+    /* Both or neither (one alone is qcclInvalidArgument); without them calls run one chunk after another, and nothing overlaps.
      * Operations are numbered from 0, in the order in which isend and irecv started them since wait
      * last returned.  Returns as wait does once operation `number` has completed, whatever the
      * others do. */
