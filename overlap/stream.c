@@ -150,10 +150,19 @@ qcclResult_t qcclStreamCreate(qcclStream_t *stream, int priority)
     return qcclSuccess;
 }
 
+/* A function that the stream runs would wait for its own end. */
+static qcclResult_t check_waiter(const struct qcclStream *s, const char *name)
+{
+    if (!pthread_equal(pthread_self(), s->worker))
+        return qcclSuccess;
+    return qccl_fail(qcclInvalidUsage, "%s: called by a function that this stream runs", name);
+}
+
 qcclResult_t qcclStreamDestroy(qcclStream_t stream)
 {
     if (!stream)
         return qcclSuccess;
+    RETURN_IF_FAILED(check_waiter(stream, "qcclStreamDestroy"));
     pthread_mutex_lock(&stream->lock);
     stream->closing = true;
     pthread_cond_broadcast(&stream->changed);
@@ -226,6 +235,7 @@ static qcclResult_t first_error(const struct qcclStream *s)
 qcclResult_t qcclStreamSynchronize(qcclStream_t stream)
 {
     CHECK_ARG(stream, "qcclStreamSynchronize: stream is NULL");
+    RETURN_IF_FAILED(check_waiter(stream, "qcclStreamSynchronize"));
     pthread_mutex_lock(&stream->lock);
     for (uint64_t place = stream->put; stream->done < place;)
         pthread_cond_wait(&stream->changed, &stream->lock);

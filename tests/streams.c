@@ -168,6 +168,34 @@ Test(streams, destroying_a_stream_does_the_work_that_is_left)
     cr_expect_eq(qcclEventDestroy(NULL), qcclSuccess);
 }
 
+/* From within: waits for its own stream; the sentence of the last refusal is kept. */
+struct insider {
+    qcclStream_t stream;
+    qcclResult_t synchronized, destroyed;
+    char sentence[200];
+};
+
+static qcclResult_t wait_for_oneself(void *argument)
+{
+    struct insider *in = argument;
+    in->synchronized = qcclStreamSynchronize(in->stream);
+    in->destroyed = qcclStreamDestroy(in->stream);
+    snprintf(in->sentence, sizeof in->sentence, "%s", qcclGetLastError());
+    return qcclSuccess;
+}
+
+Test(streams, a_function_on_a_stream_that_would_wait_for_that_stream_is_refused)
+{
+    struct insider in = {.stream = new_stream(0)};
+    cr_assert_eq(qcclStreamLaunch(in.stream, wait_for_oneself, &in), qcclSuccess);
+    cr_expect_eq(qcclStreamSynchronize(in.stream), qcclSuccess);
+    cr_expect_eq(in.synchronized, qcclInvalidUsage);
+    cr_expect_eq(in.destroyed, qcclInvalidUsage);
+    cr_expect(strstr(in.sentence, "qcclStreamDestroy"), "%s", in.sentence);
+    cr_expect_eq(qcclStreamDestroy(in.stream), qcclSuccess, "it is still there");
+    cr_expect_eq(qccl_memory_live(), 0);
+}
+
 Test(streams, wrong_arguments_are_refused)
 {
     qcclStream_t stream = NULL;

@@ -319,16 +319,18 @@ typedef struct qcclEvent *qcclEvent_t;
  * Returns qcclInvalidArgument, qcclOutOfMemory, qcclSystemError (no thread). */
 #define QCCL_PRIORITY_LOWEST 7
 QCCL_API qcclResult_t qcclStreamCreate(qcclStream_t *stream, int priority);
-/* Waits for the work in the queue, then frees the stream; NULL is allowed.  Must not be called from
- * a function that the stream runs.  Returns what qcclStreamSynchronize does. */
+/* Waits for the work in the queue, then frees the stream; NULL is allowed.  Returns what
+ * qcclStreamSynchronize does; where that is refused, in a function that the stream runs, nothing is
+ * freed. */
 QCCL_API qcclResult_t qcclStreamDestroy(qcclStream_t stream);
 /* Returns when everything put on the stream so far is done.  The first error of the stream's work
- * stays: this and every later call returns it, with its sentence. */
+ * stays: this and every later call returns it, with its sentence.  In a function that the stream
+ * runs it would wait for itself: qcclInvalidUsage. */
 QCCL_API qcclResult_t qcclStreamSynchronize(qcclStream_t stream);
 /* qcclInProgress while there is work left, else as qcclStreamSynchronize. */
 QCCL_API qcclResult_t qcclStreamQuery(qcclStream_t stream);
 /* Runs function(argument) on the stream's worker, in its order.  It may block, but must not wait
- * for its own stream.  What it returns counts as the work's result. */
+ * for itself or for what comes after it on its stream.  What it returns counts as the work's result. */
 QCCL_API qcclResult_t qcclStreamLaunch(qcclStream_t stream, qcclResult_t (*function)(void *),
                                        void *argument);
 
