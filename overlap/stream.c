@@ -10,8 +10,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "base/memory.h"
 #include "base/status.h"
@@ -115,9 +113,8 @@ static void *work(void *argument)
     snprintf(row, sizeof row, "stream (priority %d)", s->priority);
     pthread_setname_np(pthread_self(), name);
     qccl_trace_thread(row);
-    /* Linux has a niceness for each thread; without it, chunks alone let others go first. */
-    if (s->priority)
-        setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), s->priority);
+    /* Linux has a niceness for each thread: the program's, and the priority on top of it. */
+    setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) + s->priority);
     pthread_mutex_lock(&s->lock);
     while (s->first || !s->closing)
         if (s->first && s->first->place == s->done) /* else another thread does what is before it */

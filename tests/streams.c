@@ -3,6 +3,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 
 #include "base/memory.h"
@@ -71,6 +72,28 @@ Test(streams, work_is_done_in_the_order_in_which_it_was_put)
         cr_expect_eq(list[i], i);
     cr_expect_eq(qcclStreamDestroy(stream), qcclSuccess);
     cr_expect_eq(qccl_memory_live(), 0);
+}
+
+static qcclResult_t read_niceness(void *argument)
+{
+    *(int *)argument = getpriority(PRIO_PROCESS, 0); /* on Linux, this thread's */
+    return qcclSuccess;
+}
+
+/* Twice: as the program was started, and when it is nice itself. */
+Test(streams, a_worker_is_nicer_than_the_program_by_its_priority)
+{
+    for (int round = 0; round < 2; round++) {
+        int own = getpriority(PRIO_PROCESS, 0), niceness = -99;
+        for (int priority = 0; priority <= QCCL_PRIORITY_LOWEST; priority++) {
+            qcclStream_t stream = new_stream(priority);
+            qcclStreamLaunch(stream, read_niceness, &niceness);
+            cr_expect_eq(qcclStreamDestroy(stream), qcclSuccess);
+            cr_expect_eq(niceness, own + priority < 19 ? own + priority : 19, "priority %d",
+                         priority);
+        }
+        cr_assert_eq(setpriority(PRIO_PROCESS, 0, own < 14 ? own + 5 : 19), 0);
+    }
 }
 
 Test(streams, several_run_at_once_and_a_query_tells_when_work_is_left)

@@ -330,7 +330,7 @@ QCCL_API qcclResult_t qcclStreamSynchronize(qcclStream_t stream);
 /* qcclInProgress while there is work left, else as qcclStreamSynchronize. */
 QCCL_API qcclResult_t qcclStreamQuery(qcclStream_t stream);
 /* Runs function(argument) on the stream's worker, in its order.  It may block, but must not wait
- * for itself or for what comes after it on its stream.  What it returns counts as the work's result. */
+ * for itself or for what comes after it on its stream.  What it returns is the work's result. */
 QCCL_API qcclResult_t qcclStreamLaunch(qcclStream_t stream, qcclResult_t (*function)(void *),
                                        void *argument);
 
