@@ -113,7 +113,7 @@ static void *work(void *argument)
     snprintf(row, sizeof row, "stream (priority %d)", s->priority);
     pthread_setname_np(pthread_self(), name);
     qccl_trace_thread(row);
-    /* Linux has a niceness for each thread: the program's, and the priority on top of it. */
+    /* Linux has a niceness for each thread: here its maker's, and the priority on top. */
     setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) + s->priority);
     pthread_mutex_lock(&s->lock);
     while (s->first || !s->closing)

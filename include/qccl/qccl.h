@@ -141,8 +141,8 @@ QCCL_API qcclResult_t qcclCommInitThreads(qcclComm_t *comms, int nranks,
                                           const qcclConfig_t *config);
 
 /* The user's own byte mover.  All functions but abort, which any thread may call at any time, are
- * called by one thread of the rank at a time.
- * Messages between two ranks arrive in the order in which they were sent. */
+ * called by one thread of the rank at a time.  Messages between two ranks arrive in the order in
+ * which they were sent. */
 typedef struct {
     size_t size; /* sizeof(qcclTransport_t) */
     void *context;
@@ -159,10 +159,10 @@ typedef struct {
     void (*abort)(void *context);
     /* Frees the context; may be NULL. */
     void (*close)(void *context);
-    /* Both or neither (one alone is qcclInvalidArgument); without them calls run one chunk after another, and nothing overlaps.
-     * Operations are numbered from 0, in the order in which isend and irecv started them since wait
-     * last returned.  Returns as wait does once operation `number` has completed, whatever the
-     * others do. */
+    /* Both or neither (one alone is qcclInvalidArgument); without them calls run one chunk after
+     * another, and nothing overlaps.  Operations are numbered from 0, in the order in which isend
+     * and irecv started them since wait last returned.  Returns as wait does once operation
+     * `number` has completed, whatever the others do. */
     qcclResult_t (*wait_for)(void *context, uint64_t number, double timeout);
     /* Never blocks: *done = whether operation `number` has completed; moves all of them along. */
     qcclResult_t (*test)(void *context, uint64_t number, int *done);
