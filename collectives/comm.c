@@ -20,28 +20,32 @@ qcclResult_t qccl_comm_usable(const struct qcclComm *comm, const char *call)
     int broken = atomic_load(&comm->broken);
     if (!broken)
         return qcclSuccess;
-    const char *why = broken == qcclAborted ? "qcclCommAbort was called" : comm->broken_sentence;
-    return qccl_fail((qcclResult_t)broken, "%s: the communicator is broken: %s", call, why);
+    return qccl_fail((qcclResult_t)broken, "%s: the communicator is broken: %s", call,
+                     comm->broken_sentence);
+}
+
+void qccl_comm_give_up(struct qcclComm *comm, qcclResult_t error, const char *sentence)
+{
+    const qcclTransport_t *mover = &comm->transport.mover;
+    pthread_mutex_lock(&comm->lock);
+    bool first = atomic_load(&comm->broken) == qcclSuccess;
+    if (first) { /* the sentence first: who sees the error reads it */
+        snprintf(comm->broken_sentence, sizeof comm->broken_sentence, "%s", sentence);
+        atomic_store(&comm->broken, (int)error);
+    }
+    pthread_mutex_unlock(&comm->lock);
+    if (first)
+        qccl_log(QCCL_LOG_WARN, mover->rank, "the communicator is broken: %s", sentence);
+    if (mover->abort)
+        mover->abort(mover->context);
 }
 
 qcclResult_t qccl_comm_break(struct qcclComm *comm, qcclResult_t error)
 {
     const qcclTransport_t *mover = &comm->transport.mover;
-    int before = atomic_load(&comm->broken);
-    if (before == qcclSuccess) { /* the sentence first: who sees the error reads it */
-        strncpy(comm->broken_sentence, qccl_last_error(), sizeof comm->broken_sentence - 1);
-        atomic_compare_exchange_strong(&comm->broken, &before, (int)error);
-    }
-    if (before == qcclAborted) /* by another thread, which is why this call failed */
-        error = qccl_fail(qcclAborted, "qcclCommAbort was called");
-    qccl_log(QCCL_LOG_WARN, mover->rank, "the communicator is broken: %s", qccl_last_error());
-    if (mover->abort)
-        mover->abort(mover->context);
-    char sentence[sizeof comm->broken_sentence];
-    strncpy(sentence, qccl_last_error(), sizeof sentence - 1);
-    sentence[sizeof sentence - 1] = 0;
+    qccl_comm_give_up(comm, error, qccl_last_error());
     mover->wait(mover->context, 0); /* so that no buffer is in use any more */
-    return qccl_fail(error, "%s", sentence);
+    return qccl_fail((qcclResult_t)atomic_load(&comm->broken), "%s", comm->broken_sentence);
 }
 
 /* ------------------------------------------------------------------ configuration */
@@ -277,6 +281,9 @@ qcclResult_t qcclCommInitTransport(qcclComm_t *comm, const qcclTransport_t *tran
         transport->size, sizeof *transport);
     CHECK_ARG(transport->isend && transport->irecv && transport->wait,
               "qcclCommInitTransport: isend, irecv and wait are needed");
+    CHECK_ARG(!transport->wait_for == !transport->test,
+              "qcclCommInitTransport: %s is NULL, the other of wait_for and test is not",
+              transport->test ? "wait_for" : "test");
     CHECK_ARG(transport->nranks >= 1 && transport->rank >= 0 && transport->rank < transport->nranks,
               "qcclCommInitTransport: rank %d of %d", transport->rank, transport->nranks);
     struct transport made = {.mover = *transport};
@@ -301,11 +308,7 @@ qcclResult_t qcclCommDestroy(qcclComm_t comm)
 qcclResult_t qcclCommAbort(qcclComm_t comm)
 {
     CHECK_ARG(comm, "qcclCommAbort: the communicator is NULL");
-    const qcclTransport_t *mover = &comm->transport.mover;
-    int none = qcclSuccess;
-    atomic_compare_exchange_strong(&comm->broken, &none, (int)qcclAborted);
-    if (mover->abort)
-        mover->abort(mover->context);
+    qccl_comm_give_up(comm, qcclAborted, "qcclCommAbort was called");
     return qcclSuccess;
 }
 

@@ -25,8 +25,7 @@ struct qcclComm {
     bool serial;       /* QCCL_EXECUTOR=serial */
     size_t chunk_elems;
 
-    /* What broke the communicator (a qcclResult_t) and its sentence, written once, before it; none
-     * for qcclAborted. */
+    /* What broke the communicator (a qcclResult_t) and its sentence, written once, before it. */
     atomic_int broken;
     char broken_sentence[512];
 
@@ -63,8 +62,12 @@ static inline int qccl_nranks(const struct qcclComm *comm)
 /* qcclInvalidArgument for NULL, or the error that broke the communicator with its sentence. */
 qcclResult_t qccl_comm_usable(const struct qcclComm *comm, const char *call);
 
-/* Breaks the communicator with the error of the last failed call: keeps it, logs it, tells the
- * other ranks.  Returns error.  For whose turn it is. */
+/* Breaks the communicator, from any thread: keeps the error unless there is one, logs it, tells the
+ * other ranks.  Calls in flight end with an error. */
+void qccl_comm_give_up(struct qcclComm *comm, qcclResult_t error, const char *sentence);
+
+/* The same with the error of the last failed call, for whose turn it is: no buffer is in use
+ * afterwards.  Returns the error that broke the communicator first, with its sentence. */
 qcclResult_t qccl_comm_break(struct qcclComm *comm, qcclResult_t error);
 
 /* Turns: a place in the order of this communicator's work.  Who has taken one waits for it, then

@@ -13,40 +13,43 @@ bool qccl_may_use_threads(const struct qcclComm *comm)
     return !may || may();
 }
 
+static qcclResult_t run_call(void *argument)
+{
+    return qccl_call_run(argument);
+}
+
 static qcclResult_t run_queued(void *argument)
 {
-    struct call *call = argument;
-    qcclResult_t result = qccl_call_run(call);
-    qccl_free(call);
+    qcclResult_t result = run_call(argument);
+    qccl_free(argument);
     return result;
 }
 
-/* Behind the stream's work, in this thread. */
-static qcclResult_t run_behind(struct call *call, qcclStream_t stream)
+/* As the call gets its place on a stream, so that the orders of turns and places agree. */
+static void take_turn(void *argument)
 {
-    RETURN_IF_FAILED(qcclStreamSynchronize(stream));
-    qccl_call_take_turn(call);
-    return qccl_call_run(call);
+    qccl_call_take_turn(argument);
 }
 
 static qcclResult_t put_on_stream(struct call *call, qcclStream_t stream)
 {
     call->priority = qccl_stream_priority(stream);
-    if (!qccl_may_use_threads(call->comm))
-        return run_behind(call, stream);
+    if (!qccl_may_use_threads(call->comm)) {
+        qccl_stream_run(stream, take_turn, run_call, call);
+        return qcclSuccess; /* the stream keeps the error */
+    }
     struct call *queued = qccl_alloc(1, sizeof *queued);
-    if (!queued)
-        return qccl_fail(qcclOutOfMemory, "%s: no memory to queue it", call->name);
-    call->overlapped = true;
-    qccl_call_take_turn(call);
-    *queued = *call;
-    qcclResult_t result = qccl_stream_put(stream, run_queued, queued);
-    if (result == qcclSuccess)
-        return qcclSuccess;
+    if (queued) {
+        *queued = *call;
+        queued->overlapped = true;
+        if (qccl_stream_put_placed(stream, take_turn, run_queued, queued) == qcclSuccess)
+            return qcclSuccess;
+    }
     qccl_free(queued);
-    qccl_comm_await_turn(call->comm, call->turn); /* nobody else will end it */
-    qccl_comm_end_turn(call->comm);
-    return result;
+    /* The other ranks count on this call, as on one that runs out of memory while it is run. */
+    qccl_fail(qcclOutOfMemory, "%s: no memory to queue it", call->name);
+    qccl_comm_give_up(call->comm, qcclOutOfMemory, qccl_last_error());
+    return qcclOutOfMemory;
 }
 
 execute_fn *qccl_executor(const struct qcclComm *comm)

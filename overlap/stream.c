@@ -10,8 +10,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "base/memory.h"
 #include "base/status.h"
@@ -20,6 +18,7 @@
 struct job {
     qcclResult_t (*run)(void *);
     void *argument;
+    uint64_t place; /* so many are done before it */
     struct job *next;
 };
 
@@ -81,6 +80,17 @@ static void await(struct qcclStream *s, uint64_t place)
 
 /* ------------------------------------------------------------------ the worker */
 
+/* With the lock held. */
+static void finish(struct qcclStream *s, qcclResult_t result)
+{
+    if (result != qcclSuccess && s->error == qcclSuccess) {
+        s->error = result;
+        snprintf(s->sentence, sizeof s->sentence, "%s", qccl_last_error());
+    }
+    s->done++;
+    pthread_cond_broadcast(&s->changed);
+}
+
 /* Runs the first job, with the lock held before and after. */
 static void run_first(struct qcclStream *s)
 {
@@ -92,12 +102,7 @@ static void run_first(struct qcclStream *s)
     qcclResult_t result = job->run(job->argument);
     qccl_free(job);
     pthread_mutex_lock(&s->lock);
-    if (result != qcclSuccess && s->error == qcclSuccess) {
-        s->error = result;
-        snprintf(s->sentence, sizeof s->sentence, "%s", qccl_last_error());
-    }
-    s->done++;
-    pthread_cond_broadcast(&s->changed);
+    finish(s, result);
 }
 
 static void *work(void *argument)
@@ -108,12 +113,11 @@ static void *work(void *argument)
     snprintf(row, sizeof row, "stream (priority %d)", s->priority);
     pthread_setname_np(pthread_self(), name);
     qccl_trace_thread(row);
-    /* Linux has a niceness for each thread; without it, chunks alone let others go first. */
-    if (s->priority)
-        setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), s->priority);
+    /* Linux has a niceness for each thread: here its maker's, and the priority on top. */
+    setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) + s->priority);
     pthread_mutex_lock(&s->lock);
     while (s->first || !s->closing)
-        if (s->first)
+        if (s->first && s->first->place == s->done) /* else another thread does what is before it */
             run_first(s);
         else
             pthread_cond_wait(&s->changed, &s->lock);
@@ -143,10 +147,19 @@ qcclResult_t qcclStreamCreate(qcclStream_t *stream, int priority)
     return qcclSuccess;
 }
 
+/* A function that the stream runs would wait for its own end. */
+static qcclResult_t check_waiter(const struct qcclStream *s, const char *name)
+{
+    if (!pthread_equal(pthread_self(), s->worker))
+        return qcclSuccess;
+    return qccl_fail(qcclInvalidUsage, "%s: called by a function that this stream runs", name);
+}
+
 qcclResult_t qcclStreamDestroy(qcclStream_t stream)
 {
     if (!stream)
         return qcclSuccess;
+    RETURN_IF_FAILED(check_waiter(stream, "qcclStreamDestroy"));
     pthread_mutex_lock(&stream->lock);
     stream->closing = true;
     pthread_cond_broadcast(&stream->changed);
@@ -166,7 +179,8 @@ int qccl_stream_priority(qcclStream_t stream)
     return stream->priority;
 }
 
-qcclResult_t qccl_stream_put(qcclStream_t stream, qcclResult_t (*run)(void *), void *argument)
+qcclResult_t qccl_stream_put_placed(qcclStream_t stream, void (*placed)(void *),
+                                    qcclResult_t (*run)(void *), void *argument)
 {
     struct job *job = qccl_alloc(1, sizeof *job);
     if (!job)
@@ -174,12 +188,33 @@ qcclResult_t qccl_stream_put(qcclStream_t stream, qcclResult_t (*run)(void *), v
     job->run = run;
     job->argument = argument;
     pthread_mutex_lock(&stream->lock);
+    if (placed)
+        placed(argument);
     *stream->end = job;
     stream->end = &job->next;
-    stream->put++;
+    job->place = stream->put++;
     pthread_cond_broadcast(&stream->changed);
     pthread_mutex_unlock(&stream->lock);
     return qcclSuccess;
+}
+
+qcclResult_t qccl_stream_put(qcclStream_t stream, qcclResult_t (*run)(void *), void *argument)
+{
+    return qccl_stream_put_placed(stream, NULL, run, argument);
+}
+
+void qccl_stream_run(qcclStream_t stream, void (*placed)(void *), qcclResult_t (*run)(void *),
+                     void *argument)
+{
+    pthread_mutex_lock(&stream->lock);
+    placed(argument);
+    for (uint64_t place = stream->put++; stream->done < place;)
+        pthread_cond_wait(&stream->changed, &stream->lock);
+    pthread_mutex_unlock(&stream->lock);
+    qcclResult_t result = run(argument);
+    pthread_mutex_lock(&stream->lock);
+    finish(stream, result);
+    pthread_mutex_unlock(&stream->lock);
 }
 
 qcclResult_t qcclStreamLaunch(qcclStream_t stream, qcclResult_t (*function)(void *), void *argument)
@@ -197,6 +232,7 @@ static qcclResult_t first_error(const struct qcclStream *s)
 qcclResult_t qcclStreamSynchronize(qcclStream_t stream)
 {
     CHECK_ARG(stream, "qcclStreamSynchronize: stream is NULL");
+    RETURN_IF_FAILED(check_waiter(stream, "qcclStreamSynchronize"));
     pthread_mutex_lock(&stream->lock);
     for (uint64_t place = stream->put; stream->done < place;)
         pthread_cond_wait(&stream->changed, &stream->lock);

@@ -123,6 +123,65 @@ Test(memory_failure, of_any_allocation_in_a_collective_is_an_error_without_a_lea
     }
 }
 
+struct on_streams {
+    qcclStream_t stream[RANKS];
+    float values[RANKS][COUNT];
+    qcclResult_t put[RANKS], kept[RANKS];
+};
+
+/* The call, and what the communicator keeps once the rank has learned of its end. */
+static qcclResult_t reduce_on_stream(struct team *team, int rank, void *arg)
+{
+    struct on_streams *s = arg;
+    s->put[rank] = qcclAllReduce(s->values[rank], s->values[rank], COUNT, qcclFloat32, qcclSum,
+                                 team->comm[rank], s->stream[rank]);
+    qcclResult_t done = qcclStreamSynchronize(s->stream[rank]);
+    qcclCommGetAsyncError(team->comm[rank], &s->kept[rank]);
+    return s->put[rank] == qcclSuccess ? done : s->put[rank];
+}
+
+/* True when no allocation failed. *at_put = whether one failed before the call had returned. */
+static bool stream_call_with_failure(long n, bool *at_put)
+{
+    struct team team;
+    struct on_streams *s = calloc(1, sizeof *s);
+    qcclConfig_t config = QCCL_CONFIG_INITIALIZER;
+    config.policy = "int4; min=0";
+    config.timeout = 20;
+    cr_assert(s && team_open_config(&team, RANKS, &config));
+    for (int r = 0; r < RANKS; r++)
+        cr_assert_eq(qcclStreamCreate(&s->stream[r], 0), qcclSuccess);
+    qccl_memory_fail_after(n);
+    bool succeeded = team_run(&team, reduce_on_stream, s);
+    qccl_memory_fail_after(0);
+    int hit = 0;
+    for (int r = 0; r < RANKS && !succeeded; r++) {
+        hit += team.result[r] == qcclOutOfMemory;
+        *at_put = *at_put || s->put[r] != qcclSuccess;
+        cr_expect(team.result[r] == qcclSuccess || team.result[r] == qcclOutOfMemory ||
+                      team.result[r] == qcclRemoteError,
+                  "allocation %ld: %s", n, team_report(&team));
+        cr_expect_eq(s->kept[r], team.result[r], "allocation %ld, rank %d", n, r);
+    }
+    cr_expect(succeeded || hit == 1, "allocation %ld: %s", n, team_report(&team));
+    for (int r = 0; r < RANKS; r++)
+        qcclStreamDestroy(s->stream[r]);
+    team_close(&team);
+    free(s);
+    cr_assert_eq(qccl_memory_live(), 0, "allocation %ld leaks", n);
+    return succeeded;
+}
+
+Test(memory_failure, of_any_allocation_of_a_call_on_a_stream_breaks_the_communicator_on_every_rank)
+{
+    bool at_put = false;
+    long n = 1;
+    while (n < MOST && !stream_call_with_failure(n, &at_put))
+        n++;
+    cr_expect(n > 6 && n < MOST, "%ld allocations", n);
+    cr_expect(at_put, "no call failed where it was put on its stream");
+}
+
 /* ------------------------------------------------------------------ the rest of the surface */
 
 static qcclResult_t set_everything(struct team *team, int rank, void *arg)

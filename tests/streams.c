@@ -3,10 +3,12 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 
 #include "base/memory.h"
 #include "base/status.h"
+#include "collectives/comm.h"
 #include "tests/harness.h"
 
 enum { JOBS = 200, RANKS = 3, COUNT = 5000, CALLS = 6 };
@@ -70,6 +72,28 @@ Test(streams, work_is_done_in_the_order_in_which_it_was_put)
         cr_expect_eq(list[i], i);
     cr_expect_eq(qcclStreamDestroy(stream), qcclSuccess);
     cr_expect_eq(qccl_memory_live(), 0);
+}
+
+static qcclResult_t read_niceness(void *argument)
+{
+    *(int *)argument = getpriority(PRIO_PROCESS, 0); /* on Linux, this thread's */
+    return qcclSuccess;
+}
+
+/* Twice: as the program was started, and when it is nice itself. */
+Test(streams, a_worker_is_nicer_than_the_program_by_its_priority)
+{
+    for (int round = 0; round < 2; round++) {
+        int own = getpriority(PRIO_PROCESS, 0), niceness = -99;
+        for (int priority = 0; priority <= QCCL_PRIORITY_LOWEST; priority++) {
+            qcclStream_t stream = new_stream(priority);
+            qcclStreamLaunch(stream, read_niceness, &niceness);
+            cr_expect_eq(qcclStreamDestroy(stream), qcclSuccess);
+            cr_expect_eq(niceness, own + priority < 19 ? own + priority : 19, "priority %d",
+                         priority);
+        }
+        cr_assert_eq(setpriority(PRIO_PROCESS, 0, own < 14 ? own + 5 : 19), 0);
+    }
 }
 
 Test(streams, several_run_at_once_and_a_query_tells_when_work_is_left)
@@ -165,6 +189,34 @@ Test(streams, destroying_a_stream_does_the_work_that_is_left)
     cr_expect_eq(used, JOBS);
     cr_expect_eq(qcclStreamDestroy(NULL), qcclSuccess);
     cr_expect_eq(qcclEventDestroy(NULL), qcclSuccess);
+}
+
+/* From within: waits for its own stream; the sentence of the last refusal is kept. */
+struct insider {
+    qcclStream_t stream;
+    qcclResult_t synchronized, destroyed;
+    char sentence[200];
+};
+
+static qcclResult_t wait_for_oneself(void *argument)
+{
+    struct insider *in = argument;
+    in->synchronized = qcclStreamSynchronize(in->stream);
+    in->destroyed = qcclStreamDestroy(in->stream);
+    snprintf(in->sentence, sizeof in->sentence, "%s", qcclGetLastError());
+    return qcclSuccess;
+}
+
+Test(streams, a_function_on_a_stream_that_would_wait_for_that_stream_is_refused)
+{
+    struct insider in = {.stream = new_stream(0)};
+    cr_assert_eq(qcclStreamLaunch(in.stream, wait_for_oneself, &in), qcclSuccess);
+    cr_expect_eq(qcclStreamSynchronize(in.stream), qcclSuccess);
+    cr_expect_eq(in.synchronized, qcclInvalidUsage);
+    cr_expect_eq(in.destroyed, qcclInvalidUsage);
+    cr_expect(strstr(in.sentence, "qcclStreamDestroy"), "%s", in.sentence);
+    cr_expect_eq(qcclStreamDestroy(in.stream), qcclSuccess, "it is still there");
+    cr_expect_eq(qccl_memory_live(), 0);
 }
 
 Test(streams, wrong_arguments_are_refused)
@@ -272,6 +324,82 @@ Test(streams, an_abort_ends_what_is_queued_and_the_error_stays)
     free(calls);
     cr_expect_eq(qccl_memory_live(), 0);
 }
+
+/* ------------------------------------------------------------------ without threads of its own */
+
+static bool no_threads(void)
+{
+    return false;
+}
+
+static qcclResult_t remember_thread(void *argument)
+{
+    *(pthread_t *)argument = pthread_self();
+    return qcclSuccess;
+}
+
+/* As over MPI below MPI_THREAD_MULTIPLE: two calls on a stream that has an error already. */
+static qcclResult_t reduce_behind(struct team *team, int rank, void *arg)
+{
+    static char first[] = "before the calls";
+    struct calls *calls = arg;
+    qcclStream_t stream;
+    qcclResult_t result = qcclStreamCreate(&stream, 0);
+    if (result != qcclSuccess)
+        return result;
+    team->comm[rank]->transport.may_use_threads = no_threads;
+    if (rank == 0)
+        qcclStreamLaunch(stream, fail_once, first);
+    for (int i = 0; i < 2 && result == qcclSuccess; i++)
+        result = qcclAllReduce(calls->in[rank][i], calls->out[rank][i], COUNT, qcclFloat32, qcclAvg,
+                               team->comm[rank], stream);
+    if (result == qcclSuccess && qcclStreamQuery(stream) == qcclInProgress)
+        result = qccl_fail(qcclInternalError, "a call returned before it was done");
+    qcclResult_t left = qcclStreamDestroy(stream);
+    return result == qcclSuccess ? left : result;
+}
+
+Test(streams, calls_in_the_callers_thread_are_done_after_errors_that_stay_the_streams)
+{
+    struct calls *calls = new_calls(1);
+    struct team team;
+    cr_assert(team_open(&team, RANKS, "int4; min=0"));
+    team_run(&team, reduce_behind, calls);
+    for (int r = 0; r < RANKS; r++) {
+        cr_expect_eq(team.result[r], r ? qcclSuccess : qcclSystemError, "%s", team_report(&team));
+        for (int i = 0; i < 2; i++)
+            cr_expect(memcmp(calls->out[r][i], calls->out[0][i], sizeof calls->out[0][i]) == 0);
+    }
+    cr_expect_str_eq(team.sentence[0], "before the calls");
+    qcclStats_t stats = {.size = sizeof stats};
+    cr_expect_eq(qcclCommGetStats(team.comm[0], &stats), qcclSuccess);
+    cr_expect_eq(stats.calls, 2);
+    team_close(&team);
+    free(calls);
+    cr_expect_eq(qccl_memory_live(), 0);
+}
+
+Test(streams, what_goes_wrong_in_the_callers_thread_is_the_streams_first_error)
+{
+    static float master[COUNT], replica[COUNT];
+    pthread_t worker = pthread_self();
+    struct team team;
+    qcclStream_t stream = new_stream(0);
+    cr_assert(team_open(&team, 1, "int4; min=0"));
+    team.comm[0]->transport.may_use_threads = no_threads;
+    qccl_memory_fail_after(1);
+    cr_expect_eq(qcclAllGatherDelta(master, replica, COUNT, qcclFloat32, team.comm[0], stream),
+                 qcclSuccess);
+    qccl_memory_fail_after(0);
+    cr_expect_eq(qcclStreamQuery(stream), qcclOutOfMemory);
+    cr_expect(strstr(qcclGetLastError(), "memory"), "%s", qcclGetLastError());
+    cr_expect_eq(qcclStreamLaunch(stream, remember_thread, &worker), qcclSuccess);
+    cr_expect_eq(qcclStreamDestroy(stream), qcclOutOfMemory);
+    cr_expect(!pthread_equal(worker, pthread_self()), "later work is the worker's again");
+    team_close(&team);
+}
+
+/* ------------------------------------------------------------------ destroying */
 
 static qcclResult_t destroy_with_work(struct team *team, int rank, void *arg)
 {

@@ -323,6 +323,43 @@ Test(user_transport, a_configuration_that_is_wrong_on_one_rank_is_an_error_on_ev
     }
 }
 
+static qcclResult_t post_wait_for(void *context, uint64_t number, double timeout)
+{
+    (void)number;
+    return post_wait(context, timeout);
+}
+
+static qcclResult_t post_test(void *context, uint64_t number, int *done)
+{
+    *done = 1;
+    return post_wait_for(context, number, -1);
+}
+
+Test(user_transport, a_transport_that_has_one_of_wait_for_and_test_is_refused)
+{
+    struct post post;
+    post_open(&post);
+    qcclTransport_t bad = {.size = sizeof bad,
+                           .context = &post.office[0],
+                           .nranks = 1,
+                           .isend = post_isend,
+                           .irecv = post_irecv,
+                           .wait = post_wait,
+                           .wait_for = post_wait_for};
+    qcclComm_t comm = NULL;
+    cr_expect_eq(qcclCommInitTransport(&comm, &bad, NULL), qcclInvalidArgument);
+    cr_expect(strstr(qcclGetLastError(), "test is NULL"), "%s", qcclGetLastError());
+    bad.wait_for = NULL;
+    bad.test = post_test;
+    cr_expect_eq(qcclCommInitTransport(&comm, &bad, NULL), qcclInvalidArgument);
+    cr_expect(strstr(qcclGetLastError(), "wait_for is NULL"), "%s", qcclGetLastError());
+    cr_expect_null(comm);
+    bad.wait_for = post_wait_for;
+    cr_expect_eq(qcclCommInitTransport(&comm, &bad, NULL), qcclSuccess, "%s", qcclGetLastError());
+    cr_expect_eq(qcclCommDestroy(comm), qcclSuccess);
+    post_free(&post);
+}
+
 Test(user_transport, a_transport_that_is_incomplete_is_refused)
 {
     struct post post;

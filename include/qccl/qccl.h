@@ -140,14 +140,15 @@ typedef struct {
 QCCL_API qcclResult_t qcclCommInitThreads(qcclComm_t *comms, int nranks,
                                           const qcclConfig_t *config);
 
-/* The user's own byte mover.  All functions are called by one thread of the rank at a time.
- * Messages between two ranks arrive in the order in which they were sent. */
+/* The user's own byte mover.  All functions but abort, which any thread may call at any time, are
+ * called by one thread of the rank at a time.  Messages between two ranks arrive in the order in
+ * which they were sent. */
 typedef struct {
     size_t size; /* sizeof(qcclTransport_t) */
     void *context;
     int rank, nranks;
-    /* Starts moving bytes to or from peer; the buffer stays untouched until wait returns.  Never
-     * blocks. */
+    /* Starts moving bytes to or from peer; the buffer stays untouched until wait returns, wait_for
+     * of this operation returns, or test says that it has completed.  Never blocks. */
     qcclResult_t (*isend)(void *context, const void *buffer, size_t bytes, int peer);
     qcclResult_t (*irecv)(void *context, void *buffer, size_t bytes, int peer);
     /* Returns when everything started has arrived, or an error: a message of another size than
@@ -158,10 +159,10 @@ typedef struct {
     void (*abort)(void *context);
     /* Frees the context; may be NULL. */
     void (*close)(void *context);
-    /* Both or neither; without them calls run one chunk after another, and nothing overlaps.
-     * Operations are numbered from 0, in the order in which isend and irecv started them since wait
-     * last returned.  Returns as wait does once operation `number` has completed, whatever the
-     * others do. */
+    /* Both or neither (one alone is qcclInvalidArgument); without them calls run one chunk after
+     * another, and nothing overlaps.  Operations are numbered from 0, in the order in which isend
+     * and irecv started them since wait last returned.  Returns as wait does once operation
+     * `number` has completed, whatever the others do. */
     qcclResult_t (*wait_for)(void *context, uint64_t number, double timeout);
     /* Never blocks: *done = whether operation `number` has completed; moves all of them along. */
     qcclResult_t (*test)(void *context, uint64_t number, int *done);
@@ -271,7 +272,8 @@ QCCL_API qcclResult_t qcclFeedbackRestore(qcclComm_t comm, const void *state, si
  * no alignment and belong to the library until the call, or the stream, is done.  count may be 0.
  * A value that is NaN arrives as NaN on every rank: from compressed calls as the canonical quiet
  * NaN.  They return qcclInvalidArgument, qcclMismatch, qcclCorruptMessage, qcclRemoteError,
- * qcclAborted, qcclOutOfMemory, qcclSystemError.
+ * qcclAborted, qcclOutOfMemory, qcclSystemError.  A call that runs out of memory, or cannot be put
+ * on its stream for that, breaks the communicator: the other ranks count on it.
  * After an error the parts of recvbuff that were not yet written are as before. */
 
 /* recvbuff[i] = op over ranks of sendbuff[i], i < count, the same bits on every rank
@@ -306,8 +308,8 @@ QCCL_API qcclResult_t qcclAllGatherDelta(const float *master, void *replica, siz
  *
  * A stream is an ordered queue with a worker thread of its own.  Streams run beside each other; an
  * event orders them.  Over MPI the program has to have asked for MPI_THREAD_MULTIPLE; with less,
- * calls on a stream are done in the caller's thread, behind the stream's work, before they
- * return. */
+ * calls on a stream are done in the caller's thread, behind the stream's work, before they return;
+ * their errors are told by the stream all the same. */
 
 typedef struct qcclStream *qcclStream_t;
 typedef struct qcclEvent *qcclEvent_t;
@@ -317,16 +319,18 @@ typedef struct qcclEvent *qcclEvent_t;
  * Returns qcclInvalidArgument, qcclOutOfMemory, qcclSystemError (no thread). */
 #define QCCL_PRIORITY_LOWEST 7
 QCCL_API qcclResult_t qcclStreamCreate(qcclStream_t *stream, int priority);
-/* Waits for the work in the queue, then frees the stream; NULL is allowed.  Must not be called from
- * a function that the stream runs.  Returns what qcclStreamSynchronize does. */
+/* Waits for the work in the queue, then frees the stream; NULL is allowed.  Returns what
+ * qcclStreamSynchronize does; where that is refused, in a function that the stream runs, nothing is
+ * freed. */
 QCCL_API qcclResult_t qcclStreamDestroy(qcclStream_t stream);
 /* Returns when everything put on the stream so far is done.  The first error of the stream's work
- * stays: this and every later call returns it, with its sentence. */
+ * stays: this and every later call returns it, with its sentence.  In a function that the stream
+ * runs it would wait for itself: qcclInvalidUsage. */
 QCCL_API qcclResult_t qcclStreamSynchronize(qcclStream_t stream);
 /* qcclInProgress while there is work left, else as qcclStreamSynchronize. */
 QCCL_API qcclResult_t qcclStreamQuery(qcclStream_t stream);
 /* Runs function(argument) on the stream's worker, in its order.  It may block, but must not wait
- * for its own stream.  What it returns counts as the work's result. */
+ * for itself or for what comes after it on its stream.  What it returns is the work's result. */
 QCCL_API qcclResult_t qcclStreamLaunch(qcclStream_t stream, qcclResult_t (*function)(void *),
                                        void *argument);
 
