@@ -147,6 +147,7 @@ static void free_comm(struct qcclComm *comm)
     qccl_free(comm->parts);
     qccl_free(comm->messages);
     qccl_free(comm->workspace);
+    qccl_free(comm->staging);
     qccl_free(comm->nodes);
     qccl_free(comm);
 }
@@ -333,7 +334,7 @@ static void publish(struct qcclComm *comm)
 {
     qcclStats_t *out = &comm->published, before = *out;
     *out = comm->stats;
-    out->workspace_bytes = comm->workspace_bytes;
+    out->workspace_bytes = comm->workspace_bytes + comm->staging_bytes;
     out->feedback_bytes = qccl_feedback_memory(&comm->feedback);
     out->slow_calls = before.slow_calls;
     out->slow_ns = before.slow_ns;
@@ -427,17 +428,27 @@ qcclResult_t qccl_comm_plan(struct qcclComm *comm, const struct plan_key *key, s
     return qcclSuccess;
 }
 
-qcclResult_t qccl_comm_workspace(struct qcclComm *comm, size_t bytes)
+static qcclResult_t grow(uint8_t **memory, size_t *has_bytes, size_t bytes, const char *what)
 {
-    if (comm->workspace_bytes >= bytes)
+    if (*has_bytes >= bytes)
         return qcclSuccess;
     uint8_t *larger = qccl_alloc(bytes, 1);
     if (!larger)
-        return qccl_fail(qcclOutOfMemory, "no memory for a workspace of %zu bytes", bytes);
-    qccl_free(comm->workspace);
-    comm->workspace = larger;
-    comm->workspace_bytes = bytes;
+        return qccl_fail(qcclOutOfMemory, "no memory for %s of %zu bytes", what, bytes);
+    qccl_free(*memory);
+    *memory = larger;
+    *has_bytes = bytes;
     return qcclSuccess;
+}
+
+qcclResult_t qccl_comm_workspace(struct qcclComm *comm, size_t bytes)
+{
+    return grow(&comm->workspace, &comm->workspace_bytes, bytes, "a workspace");
+}
+
+qcclResult_t qccl_comm_staging(struct qcclComm *comm, size_t bytes)
+{
+    return grow(&comm->staging, &comm->staging_bytes, bytes, "merged tensors");
 }
 
 qcclResult_t qccl_comm_reserve(struct qcclComm *comm, const struct plan *plan, int sets)

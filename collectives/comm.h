@@ -41,6 +41,8 @@ struct qcclComm {
     struct plan *plans[PLANS_CACHED]; /* most recently used first */
     uint8_t *workspace;
     size_t workspace_bytes;
+    uint8_t *staging; /* the tensors of a merged call */
+    size_t staging_bytes;
     struct message *messages; /* the open message of each slot */
     int messages_room;
     struct part *parts; /* the terms of a sum being made */
@@ -94,6 +96,8 @@ void qccl_comm_log_config(const struct qcclComm *comm);
 
 /* Makes the workspace at least this large; its contents may be lost. */
 qcclResult_t qccl_comm_workspace(struct qcclComm *comm, size_t bytes);
+/* The same for staging. */
+qcclResult_t qccl_comm_staging(struct qcclComm *comm, size_t bytes);
 /* Makes workspace and messages large enough for `sets` rounds of a plan at once, and parts. */
 qcclResult_t qccl_comm_reserve(struct qcclComm *comm, const struct plan *plan, int sets);
 

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "overlap/group.h"
 #include "overlap/pipeline.h"
 #include "overlap/stream.h"
 
@@ -13,11 +14,10 @@ bool qccl_may_use_threads(const struct qcclComm *comm)
     return !may || may();
 }
 
-static qcclResult_t run_queued(void *argument)
+qcclResult_t qccl_run_queued(void *call)
 {
-    struct call *call = argument;
     qcclResult_t result = qccl_call_run(call);
-    qccl_free(call);
+    qccl_call_free(call);
     return result;
 }
 
@@ -39,7 +39,7 @@ static qcclResult_t put_on_stream(struct call *call, qcclStream_t stream)
         return qccl_fail(qcclOutOfMemory, "%s: no memory to queue it", call->name);
     qccl_call_take_turn(call);
     *queued = *call;
-    qcclResult_t result = qccl_stream_put(stream, run_queued, queued);
+    qcclResult_t result = qccl_stream_put(stream, qccl_run_queued, queued);
     if (result == qcclSuccess)
         return qcclSuccess;
     qccl_free(queued);
@@ -63,14 +63,31 @@ qcclResult_t qccl_submit(const struct call *call, void *stream)
     return qccl_call_run(&mine);
 }
 
+static qcclResult_t describe(struct call *call, const char *name, const struct plan_key *key,
+                             const void *sendbuff, void *recvbuff, qcclComm_t comm)
+{
+    RETURN_IF_FAILED(qccl_comm_usable(comm, name));
+    *call = qccl_call(name, comm, key, sendbuff, recvbuff);
+    return qccl_call_check(call);
+}
+
+qcclResult_t qccl_enter(const char *name, const struct plan_key *key, const void *sendbuff,
+                        void *recvbuff, qcclComm_t comm, void *stream)
+{
+    struct call call;
+    RETURN_IF_FAILED(describe(&call, name, key, sendbuff, recvbuff, comm));
+    return qccl_submit(&call, stream);
+}
+
 /* What every public collective does. */
 static qcclResult_t enter(const char *name, const struct plan_key *key, const void *sendbuff,
                           void *recvbuff, qcclComm_t comm, void *stream)
 {
-    RETURN_IF_FAILED(qccl_comm_usable(comm, name));
-    struct call call = qccl_call(name, comm, key, sendbuff, recvbuff);
-    RETURN_IF_FAILED(qccl_call_check(&call));
-    return qccl_submit(&call, stream);
+    if (!qccl_group_is_open())
+        return qccl_enter(name, key, sendbuff, recvbuff, comm, stream);
+    struct call call;
+    qcclResult_t result = describe(&call, name, key, sendbuff, recvbuff, comm);
+    return qccl_group_collect(&call, stream, result);
 }
 
 qcclResult_t qcclAllReduce(const void *sendbuff, void *recvbuff, size_t count,
