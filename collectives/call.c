@@ -214,8 +214,7 @@ static void describe_tensors(const struct call *call, char *text, size_t capacit
         snprintf(text, capacity, "1");
 }
 
-/* QCCL_CHECK=1: every rank says what it is about to do.  Behind a merged call that differs come
- * others that do not fit either. */
+/* QCCL_CHECK=1: every rank says what it is about to do. */
 static qcclResult_t compare_calls(struct qcclComm *comm, const struct call *call)
 {
     struct record record = {""};
@@ -228,7 +227,9 @@ static qcclResult_t compare_calls(struct qcclComm *comm, const struct call *call
              call->name, key->count, type_names[key->type], op_names[key->op], comm->sequence,
              (unsigned long long)comm->seed, (unsigned long long)call->tensor, tensors);
     qcclResult_t result = qccl_agree(comm, "calls", &record);
-    return result == qcclMismatch && call->grouped ? qccl_comm_break(comm, result) : result;
+    if (result == qcclMismatch && call->grouped) /* the calls behind it do not fit either */
+        qccl_comm_close(comm, result);
+    return result;
 }
 
 /* ------------------------------------------------------------------ running */

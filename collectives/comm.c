@@ -24,14 +24,20 @@ qcclResult_t qccl_comm_usable(const struct qcclComm *comm, const char *call)
     return qccl_fail((qcclResult_t)broken, "%s: the communicator is broken: %s", call, why);
 }
 
-qcclResult_t qccl_comm_break(struct qcclComm *comm, qcclResult_t error)
+int qccl_comm_close(struct qcclComm *comm, qcclResult_t error)
 {
-    const qcclTransport_t *mover = &comm->transport.mover;
     int before = atomic_load(&comm->broken);
     if (before == qcclSuccess) { /* the sentence first: who sees the error reads it */
         strncpy(comm->broken_sentence, qccl_last_error(), sizeof comm->broken_sentence - 1);
         atomic_compare_exchange_strong(&comm->broken, &before, (int)error);
     }
+    return before;
+}
+
+qcclResult_t qccl_comm_break(struct qcclComm *comm, qcclResult_t error)
+{
+    const qcclTransport_t *mover = &comm->transport.mover;
+    int before = qccl_comm_close(comm, error);
     if (before == qcclAborted) /* by another thread, which is why this call failed */
         error = qccl_fail(qcclAborted, "qcclCommAbort was called");
     qccl_log(QCCL_LOG_WARN, mover->rank, "the communicator is broken: %s", qccl_last_error());

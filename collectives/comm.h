@@ -69,6 +69,10 @@ qcclResult_t qccl_comm_usable(const struct qcclComm *comm, const char *call);
  * other ranks.  Returns error.  For whose turn it is. */
 qcclResult_t qccl_comm_break(struct qcclComm *comm, qcclResult_t error);
 
+/* Only keeps the error, where every rank does so by itself.  Returns the one before.  For whose
+ * turn it is. */
+int qccl_comm_close(struct qcclComm *comm, qcclResult_t error);
+
 /* Turns: a place in the order of this communicator's work.  Who has taken one waits for it, then
  * owns the communicator until it ends it. */
 uint64_t qccl_comm_take_turn(struct qcclComm *comm);

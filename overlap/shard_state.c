@@ -8,6 +8,7 @@
 #include <xxhash.h>
 
 #include "base/status.h"
+#include "overlap/entry.h"
 #include "overlap/shard.h"
 
 struct head {
