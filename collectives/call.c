@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include <xxhash.h>
+
 #include "base/log.h"
 #include "base/status.h"
 #include "base/trace.h"
@@ -196,25 +198,44 @@ qcclResult_t qccl_call_check(const struct call *call)
     return check_overlap(call);
 }
 
+/* What a call was merged from, as a number of tensors and a hash of their counts. */
+static void describe_tensors(const struct call *call, char *text, size_t capacity)
+{
+    uint64_t tensors = 0, hash = 0;
+    for (const struct tensor *t = call->tensors; t; t = t->next) {
+        uint64_t count = t->count;
+        hash = XXH3_64bits_withSeed(&count, sizeof count, hash);
+        tensors++;
+    }
+    if (tensors > 1)
+        snprintf(text, capacity, "%llu, hash of their counts %016llx", (unsigned long long)tensors,
+                 (unsigned long long)hash);
+    else
+        snprintf(text, capacity, "1");
+}
+
 /* QCCL_CHECK=1: every rank says what it is about to do. */
 static qcclResult_t compare_calls(struct qcclComm *comm, const struct call *call)
 {
     struct record record = {""};
+    char tensors[64];
     const struct plan_key *key = &call->key;
+    describe_tensors(call, tensors, sizeof tensors);
     snprintf(record.text, sizeof record.text,
-             "call=%s\ncount=%zu\ndatatype=%s\nop=%s\nsequence=%u\nseed=%llu\ntensor=%llu",
+             "call=%s\ncount=%zu\ndatatype=%s\nop=%s\nsequence=%u\nseed=%llu\ntensor=%llu\n"
+             "tensors=%s",
              call->name, key->count, type_names[key->type], op_names[key->op], comm->sequence,
-             (unsigned long long)comm->seed, (unsigned long long)call->tensor);
-    return qccl_agree(comm, "calls", &record);
+             (unsigned long long)comm->seed, (unsigned long long)call->tensor, tensors);
+    qcclResult_t result = qccl_agree(comm, "calls", &record);
+    if (result == qcclMismatch && call->grouped) /* the calls behind it do not fit either */
+        qccl_comm_close(comm, result, qccl_last_error());
+    return result;
 }
 
 /* ------------------------------------------------------------------ running */
 
-static qcclResult_t run_in_turn(struct qcclComm *comm, const struct call *call)
+static qcclResult_t run_one(struct qcclComm *comm, const struct call *call)
 {
-    RETURN_IF_FAILED(qccl_comm_usable(comm, call->name));
-    if (comm->check)
-        RETURN_IF_FAILED(compare_calls(comm, call));
     enum pass_reason reason = qccl_why_pass(comm, &call->key);
     qcclResult_t result;
     if (reason == PASS_NOT) {
@@ -227,6 +248,26 @@ static qcclResult_t run_in_turn(struct qcclComm *comm, const struct call *call)
         result = pass_through(comm, call);
     }
     return result == qcclSuccess ? qcclSuccess : qccl_comm_break(comm, result);
+}
+
+static qcclResult_t run_merged(struct qcclComm *comm, const struct call *call)
+{
+    struct call packed;
+    qcclResult_t result = qccl_call_pack(call, &packed);
+    if (result != qcclSuccess)
+        return qccl_comm_break(comm, result);
+    RETURN_IF_FAILED(run_one(comm, &packed));
+    qccl_call_unpack(&packed);
+    return qcclSuccess;
+}
+
+static qcclResult_t run_in_turn(struct qcclComm *comm, const struct call *call)
+{
+    RETURN_IF_FAILED(qccl_comm_usable(comm, call->name));
+    if (comm->check)
+        RETURN_IF_FAILED(compare_calls(comm, call));
+    bool merged = call->tensors && call->tensors->next;
+    return merged ? run_merged(comm, call) : run_one(comm, call);
 }
 
 /* How long a wait leaves the core: the less hurry, the longer. */

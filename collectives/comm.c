@@ -24,9 +24,8 @@ qcclResult_t qccl_comm_usable(const struct qcclComm *comm, const char *call)
                      comm->broken_sentence);
 }
 
-void qccl_comm_give_up(struct qcclComm *comm, qcclResult_t error, const char *sentence)
+void qccl_comm_close(struct qcclComm *comm, qcclResult_t error, const char *sentence)
 {
-    const qcclTransport_t *mover = &comm->transport.mover;
     pthread_mutex_lock(&comm->lock);
     bool first = atomic_load(&comm->broken) == qcclSuccess;
     if (first) { /* the sentence first: who sees the error reads it */
@@ -35,15 +34,27 @@ void qccl_comm_give_up(struct qcclComm *comm, qcclResult_t error, const char *se
     }
     pthread_mutex_unlock(&comm->lock);
     if (first)
-        qccl_log(QCCL_LOG_WARN, mover->rank, "the communicator is broken: %s", sentence);
+        qccl_log(QCCL_LOG_WARN, qccl_rank(comm), "the communicator is broken: %s", sentence);
+}
+
+void qccl_comm_give_up(struct qcclComm *comm, qcclResult_t error, const char *sentence)
+{
+    const qcclTransport_t *mover = &comm->transport.mover;
+    qccl_comm_close(comm, error, sentence);
     if (mover->abort)
         mover->abort(mover->context);
+}
+
+qcclResult_t qccl_comm_lose(struct qcclComm *comm, qcclResult_t error)
+{
+    qccl_comm_give_up(comm, error, qccl_last_error());
+    return error;
 }
 
 qcclResult_t qccl_comm_break(struct qcclComm *comm, qcclResult_t error)
 {
     const qcclTransport_t *mover = &comm->transport.mover;
-    qccl_comm_give_up(comm, error, qccl_last_error());
+    qccl_comm_lose(comm, error);
     mover->wait(mover->context, 0); /* so that no buffer is in use any more */
     return qccl_fail((qcclResult_t)atomic_load(&comm->broken), "%s", comm->broken_sentence);
 }
@@ -150,6 +161,7 @@ static void free_comm(struct qcclComm *comm)
     qccl_free(comm->parts);
     qccl_free(comm->messages);
     qccl_free(comm->workspace);
+    qccl_free(comm->staging);
     qccl_free(comm->nodes);
     qccl_free(comm);
 }
@@ -335,7 +347,7 @@ static void publish(struct qcclComm *comm)
 {
     qcclStats_t *out = &comm->published, before = *out;
     *out = comm->stats;
-    out->workspace_bytes = comm->workspace_bytes;
+    out->workspace_bytes = comm->workspace_bytes + comm->staging_bytes;
     out->feedback_bytes = qccl_feedback_memory(&comm->feedback);
     out->slow_calls = before.slow_calls;
     out->slow_ns = before.slow_ns;
@@ -429,17 +441,27 @@ qcclResult_t qccl_comm_plan(struct qcclComm *comm, const struct plan_key *key, s
     return qcclSuccess;
 }
 
-qcclResult_t qccl_comm_workspace(struct qcclComm *comm, size_t bytes)
+static qcclResult_t grow(uint8_t **memory, size_t *has_bytes, size_t bytes, const char *what)
 {
-    if (comm->workspace_bytes >= bytes)
+    if (*has_bytes >= bytes)
         return qcclSuccess;
     uint8_t *larger = qccl_alloc(bytes, 1);
     if (!larger)
-        return qccl_fail(qcclOutOfMemory, "no memory for a workspace of %zu bytes", bytes);
-    qccl_free(comm->workspace);
-    comm->workspace = larger;
-    comm->workspace_bytes = bytes;
+        return qccl_fail(qcclOutOfMemory, "no memory for %s of %zu bytes", what, bytes);
+    qccl_free(*memory);
+    *memory = larger;
+    *has_bytes = bytes;
     return qcclSuccess;
+}
+
+qcclResult_t qccl_comm_workspace(struct qcclComm *comm, size_t bytes)
+{
+    return grow(&comm->workspace, &comm->workspace_bytes, bytes, "a workspace");
+}
+
+qcclResult_t qccl_comm_staging(struct qcclComm *comm, size_t bytes)
+{
+    return grow(&comm->staging, &comm->staging_bytes, bytes, "merged tensors");
 }
 
 qcclResult_t qccl_comm_reserve(struct qcclComm *comm, const struct plan *plan, int sets)

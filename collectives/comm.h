@@ -40,6 +40,8 @@ struct qcclComm {
     struct plan *plans[PLANS_CACHED]; /* most recently used first */
     uint8_t *workspace;
     size_t workspace_bytes;
+    uint8_t *staging; /* the tensors of a merged call */
+    size_t staging_bytes;
     struct message *messages; /* the open message of each slot */
     int messages_room;
     struct part *parts; /* the terms of a sum being made */
@@ -62,12 +64,19 @@ static inline int qccl_nranks(const struct qcclComm *comm)
 /* qcclInvalidArgument for NULL, or the error that broke the communicator with its sentence. */
 qcclResult_t qccl_comm_usable(const struct qcclComm *comm, const char *call);
 
-/* Breaks the communicator, from any thread: keeps the error unless there is one, logs it, tells the
- * other ranks.  Calls in flight end with an error. */
+/* Breaks the communicator where every rank does so by itself, from any thread: keeps the error
+ * unless there is one, and logs it. */
+void qccl_comm_close(struct qcclComm *comm, qcclResult_t error, const char *sentence);
+
+/* The same where the other ranks are to be told.  Calls in flight end with an error. */
 void qccl_comm_give_up(struct qcclComm *comm, qcclResult_t error, const char *sentence);
 
-/* The same with the error of the last failed call, for whose turn it is: no buffer is in use
- * afterwards.  Returns the error that broke the communicator first, with its sentence. */
+/* The same with the error of the last failed call, that of a call which the other ranks count on
+ * and this one cannot make.  Returns error. */
+qcclResult_t qccl_comm_lose(struct qcclComm *comm, qcclResult_t error);
+
+/* The same for whose turn it is: no buffer is in use afterwards.  Returns the error that broke the
+ * communicator first, with its sentence. */
 qcclResult_t qccl_comm_break(struct qcclComm *comm, qcclResult_t error);
 
 /* Turns: a place in the order of this communicator's work.  Who has taken one waits for it, then
@@ -97,6 +106,8 @@ void qccl_comm_log_config(const struct qcclComm *comm);
 
 /* Makes the workspace at least this large; its contents may be lost. */
 qcclResult_t qccl_comm_workspace(struct qcclComm *comm, size_t bytes);
+/* The same for staging. */
+qcclResult_t qccl_comm_staging(struct qcclComm *comm, size_t bytes);
 /* Makes workspace and messages large enough for `sets` rounds of a plan at once, and parts. */
 qcclResult_t qccl_comm_reserve(struct qcclComm *comm, const struct plan *plan, int sets);
 

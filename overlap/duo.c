@@ -301,7 +301,7 @@ static qcclResult_t start_slow(struct reduction_job *job)
     qcclResult_t result = qccl_stream_put(duo->slow_stream, reduce_slow, job);
     if (result == qcclSuccess)
         return qcclEventRecord(b->slow_done[job->place], duo->slow_stream);
-    qcclCommAbort(duo->slow_comm);
+    qccl_comm_lose(duo->slow_comm, result);
     reduce_slow(job); /* which ends its turns */
     return result;
 }
@@ -396,9 +396,8 @@ qcclResult_t qcclDuoReduce(qcclDuo_t duo, int bucket, const float *gradient, voi
         return qcclSuccess;
     }
     /* Half a reduction: the ranks are no longer together, and other threads may be at work. */
-    qcclCommAbort(duo->fast_comm);
-    qcclCommAbort(duo->slow_comm);
-    return result;
+    qccl_comm_lose(duo->fast_comm, result);
+    return qccl_comm_lose(duo->slow_comm, result);
 }
 
 qcclResult_t qcclDuoFast(qcclDuo_t duo, int bucket, const float **shard)

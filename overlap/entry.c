@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "overlap/group.h"
 #include "overlap/pipeline.h"
 #include "overlap/stream.h"
 
@@ -13,43 +14,50 @@ bool qccl_may_use_threads(const struct qcclComm *comm)
     return !may || may();
 }
 
-static qcclResult_t run_call(void *argument)
+static qcclResult_t run_call(void *call)
 {
-    return qccl_call_run(argument);
+    return qccl_call_run(call);
 }
 
-static qcclResult_t run_queued(void *argument)
+static qcclResult_t run_queued(void *call)
 {
-    qcclResult_t result = run_call(argument);
-    qccl_free(argument);
+    qcclResult_t result = qccl_call_run(call);
+    qccl_call_free(call);
     return result;
 }
 
 /* As the call gets its place on a stream, so that the orders of turns and places agree. */
-static void take_turn(void *argument)
+static void take_turn(void *call)
 {
-    qccl_call_take_turn(argument);
+    qccl_call_take_turn(call);
+}
+
+qcclResult_t qccl_queue(struct call *call, qcclStream_t stream)
+{
+    call->priority = qccl_stream_priority(stream);
+    call->overlapped = true;
+    if (qccl_stream_put_placed(stream, take_turn, run_queued, call) == qcclSuccess)
+        return qcclSuccess;
+    return qccl_comm_lose(call->comm,
+                          qccl_fail(qcclOutOfMemory, "%s: no memory to queue it", call->name));
 }
 
 static qcclResult_t put_on_stream(struct call *call, qcclStream_t stream)
 {
-    call->priority = qccl_stream_priority(stream);
     if (!qccl_may_use_threads(call->comm)) {
+        call->priority = qccl_stream_priority(stream);
         qccl_stream_run(stream, take_turn, run_call, call);
         return qcclSuccess; /* the stream keeps the error */
     }
     struct call *queued = qccl_alloc(1, sizeof *queued);
-    if (queued) {
-        *queued = *call;
-        queued->overlapped = true;
-        if (qccl_stream_put_placed(stream, take_turn, run_queued, queued) == qcclSuccess)
-            return qcclSuccess;
-    }
-    qccl_free(queued);
-    /* The other ranks count on this call, as on one that runs out of memory while it is run. */
-    qccl_fail(qcclOutOfMemory, "%s: no memory to queue it", call->name);
-    qccl_comm_give_up(call->comm, qcclOutOfMemory, qccl_last_error());
-    return qcclOutOfMemory;
+    if (!queued)
+        return qccl_comm_lose(call->comm,
+                              qccl_fail(qcclOutOfMemory, "%s: no memory to queue it", call->name));
+    *queued = *call;
+    qcclResult_t result = qccl_queue(queued, stream);
+    if (result != qcclSuccess)
+        qccl_free(queued);
+    return result;
 }
 
 execute_fn *qccl_executor(const struct qcclComm *comm)
@@ -67,14 +75,31 @@ qcclResult_t qccl_submit(const struct call *call, void *stream)
     return qccl_call_run(&mine);
 }
 
+static qcclResult_t describe(struct call *call, const char *name, const struct plan_key *key,
+                             const void *sendbuff, void *recvbuff, qcclComm_t comm)
+{
+    RETURN_IF_FAILED(qccl_comm_usable(comm, name));
+    *call = qccl_call(name, comm, key, sendbuff, recvbuff);
+    return qccl_call_check(call);
+}
+
+qcclResult_t qccl_enter(const char *name, const struct plan_key *key, const void *sendbuff,
+                        void *recvbuff, qcclComm_t comm, void *stream)
+{
+    struct call call;
+    RETURN_IF_FAILED(describe(&call, name, key, sendbuff, recvbuff, comm));
+    return qccl_submit(&call, stream);
+}
+
 /* What every public collective does. */
 static qcclResult_t enter(const char *name, const struct plan_key *key, const void *sendbuff,
                           void *recvbuff, qcclComm_t comm, void *stream)
 {
-    RETURN_IF_FAILED(qccl_comm_usable(comm, name));
-    struct call call = qccl_call(name, comm, key, sendbuff, recvbuff);
-    RETURN_IF_FAILED(qccl_call_check(&call));
-    return qccl_submit(&call, stream);
+    if (!qccl_group_is_open())
+        return qccl_enter(name, key, sendbuff, recvbuff, comm, stream);
+    struct call call;
+    qcclResult_t result = describe(&call, name, key, sendbuff, recvbuff, comm);
+    return qccl_group_collect(&call, stream, result);
 }
 
 qcclResult_t qcclAllReduce(const void *sendbuff, void *recvbuff, size_t count,

@@ -13,4 +13,12 @@ bool qccl_may_use_threads(const struct qcclComm *comm);
 /* call: checked.  stream: a qcclStream_t, or NULL: run now.  The call takes its turn here. */
 qcclResult_t qccl_submit(const struct call *call, void *stream);
 
+/* Checks a call and submits it, also where a group is open. */
+qcclResult_t qccl_enter(const char *name, const struct plan_key *key, const void *sendbuff,
+                        void *recvbuff, qcclComm_t comm, void *stream);
+
+/* Puts a call that was allocated on the stream, which frees it; it takes its turn with its place.
+ * qcclOutOfMemory: it is still the caller's, and the communicator is broken. */
+qcclResult_t qccl_queue(struct call *call, qcclStream_t stream);
+
 #endif

@@ -262,8 +262,9 @@ static qcclResult_t start_reduction(struct qcclShard *s, int index, void *stream
     const float *gradient = s->gradients + b->first;
     if (s->duo)
         return qcclDuoReduce(s->duo, index, gradient, stream);
-    RETURN_IF_FAILED(
-        qcclReduceScatter(gradient, b->gradient, b->elems, qcclFloat32, qcclAvg, s->comm, stream));
+    struct plan_key key = {
+        .collective = qcclCollReduceScatter, .count = b->elems, .type = qcclFloat32, .op = qcclAvg};
+    RETURN_IF_FAILED(qccl_enter("qcclShardReduce", &key, gradient, b->gradient, s->comm, stream));
     return qcclEventRecord(b->reduced, stream);
 }
 
@@ -345,7 +346,9 @@ static qcclResult_t clip_scale(struct qcclShard *s, const float *const *gradient
         for (size_t i = 0; i < n; i++)
             square += (double)gradients[b][i] * (double)gradients[b][i];
     }
-    RETURN_IF_FAILED(qcclAllReduce(&square, &square, 1, qcclFloat64, qcclSum, s->comm, NULL));
+    const struct plan_key key = {
+        .collective = qcclCollAllReduce, .count = 1, .type = qcclFloat64, .op = qcclSum};
+    RETURN_IF_FAILED(qccl_enter("qcclShardStep, norm", &key, &square, &square, s->comm, NULL));
     double norm = sqrt(square);
     if (norm > (double)s->clip)
         *scale = (float)((double)s->clip / norm);
@@ -380,10 +383,9 @@ static qcclResult_t evaluate(struct qcclShard *s, gradient_fn *gradient_of, bool
 {
     float scale;
     const float **gradients = qccl_alloc((size_t)s->nbuckets, sizeof *gradients);
-    if (!gradients) {
-        qcclCommAbort(s->comm); /* the others are a step ahead */
-        return qccl_fail(qcclOutOfMemory, "no memory to list %d buckets", s->nbuckets);
-    }
+    if (!gradients)
+        return qccl_comm_lose(
+            s->comm, qccl_fail(qcclOutOfMemory, "no memory to list %d buckets", s->nbuckets));
     qcclResult_t result = qcclSuccess;
     for (int b = 0; result == qcclSuccess && b < s->nbuckets; b++)
         result = gradient_of(s, b, &gradients[b]);

@@ -8,6 +8,7 @@
 #include <xxhash.h>
 
 #include "base/status.h"
+#include "overlap/entry.h"
 #include "overlap/shard.h"
 
 struct head {
@@ -47,7 +48,9 @@ qcclResult_t qcclShardResync(qcclShard_t shard)
     CHECK_ARG(shard, "qcclShardResync: the shard is NULL");
     RETURN_IF_FAILED(qccl_comm_usable(shard->comm, "qcclShardResync"));
     uint64_t version = shard->version;
-    RETURN_IF_FAILED(qcclAllReduce(&version, &version, 1, qcclUint64, qcclMax, shard->comm, NULL));
+    const struct plan_key key = {
+        .collective = qcclCollAllReduce, .count = 1, .type = qcclUint64, .op = qcclMax};
+    RETURN_IF_FAILED(qccl_enter("qcclShardResync", &key, &version, &version, shard->comm, NULL));
     RETURN_IF_FAILED(qccl_shard_gather_masters(shard));
     shard->version = (uint16_t)version;
     return qcclSuccess;

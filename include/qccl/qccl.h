@@ -346,6 +346,44 @@ QCCL_API qcclResult_t qcclEventQuery(qcclEvent_t event);
 /* What is put on the stream from now on waits for the event as it is recorded now. */
 QCCL_API qcclResult_t qcclStreamWaitEvent(qcclStream_t stream, qcclEvent_t event);
 
+/* ------------------------------------------------------------------ groups and buckets */
+
+/* Collectives that this thread calls between the two are checked and collected, and start at the
+ * outermost qcclGroupEnd; groups nest.  Calls of one communicator that follow each other with the
+ * same collective, type, reduction, tensor number and stream become one message, as if their
+ * tensors lay behind one another: min= and groups of values that share a scale see the whole, and
+ * error feedback belongs to the whole.  Calls of QCCL_GROUP_BYTES or more (all shards) stay alone,
+ * no message is merged beyond that, and what the policy never compresses is not merged.  Calls of
+ * several communicators run beside each other, so one thread may serve several ranks.
+ * All ranks group alike (QCCL_CHECK=1 compares it; a difference breaks the communicator).  No call
+ * may read or write what another one of its group writes.  Communicators and buffers belong to the
+ * library until qcclGroupEnd returns, or the streams are done; everything that is no collective
+ * happens at once, before the group.
+ * qcclGroupEnd blocks for calls without a stream.  It returns the first error of the group, that of
+ * a call that was refused included; the other calls run nevertheless.  qcclInvalidUsage: no start.
+ * A call for which there is no memory aborts its communicator. */
+#define QCCL_GROUP_BYTES (4u << 20)
+QCCL_API qcclResult_t qcclGroupStart(void);
+QCCL_API qcclResult_t qcclGroupEnd(void);
+
+/* Collects all-reduces of tensors in the order in which a backward pass finishes them, and starts
+ * them as one message, merged as in a group, whenever bytes or more have come together: on stream,
+ * or with NULL in qcclBucketerAdd, which then blocks.  It merges whatever the policy, and takes no
+ * part in groups.  Used by one thread at a time; every rank adds the same counts in the same
+ * order. */
+typedef struct qcclBucketer *qcclBucketer_t;
+QCCL_API qcclResult_t qcclBucketerCreate(qcclBucketer_t *bucketer, qcclComm_t comm, size_t bytes,
+                                         qcclDataType_t datatype, qcclRedOp_t op, void *stream);
+/* sendbuff and recvbuff as in qcclAllReduce, apart from those of other tensors; they belong to the
+ * library until the next qcclBucketerFlush has returned and the stream is done.  Error feedback
+ * keeps the i-th message after a flush under tensor number t + i, t of qcclCommSetTensor. */
+QCCL_API qcclResult_t qcclBucketerAdd(qcclBucketer_t bucketer, const void *sendbuff, void *recvbuff,
+                                      size_t count);
+/* Starts what is left. */
+QCCL_API qcclResult_t qcclBucketerFlush(qcclBucketer_t bucketer);
+/* Flushes, waits for the stream and frees the bucketer; NULL is allowed. */
+QCCL_API qcclResult_t qcclBucketerDestroy(qcclBucketer_t bucketer);
+
 /* The timeline of QCCL_TRACE=out.json (docs/timeline.md) shows what one thread does for a rank
  * between these two calls, which nest.  name is copied.  qcclInvalidArgument: NULL, or rank < 0. */
 QCCL_API qcclResult_t qcclTraceBegin(int rank, const char *name);

@@ -170,6 +170,34 @@ static void test_threads(void)
     ok(workers[0].right && workers[1].right, "two threads use a communicator each at once");
 }
 
+/* Tensors of two communicators by turns; the ranks are at different places when they group. */
+static void test_group(void)
+{
+    enum { TENSORS = 6 };
+    static float values[2][TENSORS][COUNT];
+    qcclComm_t comms[2] = {open_on(MPI_COMM_WORLD), open_on(MPI_COMM_WORLD)};
+    bool right = true;
+    sleep_seconds(0.01 * test_rank);
+    qcclGroupStart();
+    for (int k = 0; k < 2 * TENSORS; k++) {
+        float *v = values[k % 2][k / 2];
+        for (size_t i = 0; i < COUNT; i++)
+            v[i] = input(k, i);
+        right = qcclAllReduce(v, v, COUNT, qcclFloat32, qcclSum, comms[k % 2], NULL) == 0 && right;
+    }
+    right = result_is(qcclGroupEnd(), qcclSuccess, NULL, NULL) && right;
+    for (int k = 0; k < 2 * TENSORS; k++)
+        for (size_t i = 0; i < COUNT; i++)
+            right = right && values[k % 2][k / 2][i] == (float)test_nranks * input(k, i);
+    for (int c = 0; c < 2; c++) {
+        qcclStats_t stats = {.size = sizeof stats};
+        qcclCommGetStats(comms[c], &stats);
+        right = right && stats.calls == (test_nranks > 1);
+        close_comm(comms[c]);
+    }
+    ok(right, "a group of two communicators' tensors is a message of each");
+}
+
 static void *abort_soon(void *comm)
 {
     sleep_seconds(0.3);
@@ -215,6 +243,7 @@ int main(int argc, char **argv)
     test_several();
     test_many();
     test_threads();
+    test_group();
     if (test_nranks > 1)
         test_abort_from_thread();
     MPI_Finalize();
