@@ -1,4 +1,4 @@
-"""Tests qccl-perf, qccl-apply and qccl-codec as a user runs them: what they print, what they write, how they fail.
+"""Tests qccl-perf, qccl-apply, qccl-codec and qccl-hidden as a user runs them: what they print, what they write, how they fail.
 
     bench_tools.py FOLDER [MPIRUN]
 
@@ -137,7 +137,8 @@ def npy(values, descr="<f4", order="False", letter="f", version=1):
 def test_help_and_version_of_every_program_suffice():
     for program, words in (("qccl-perf", ("--policy", "--minbytes", "busbw", "--json", "Exit status")),
                            ("qccl-apply", ("--policy", "--seq", "--out", "min=0", "Exit status")),
-                           ("qccl-codec", ("--codec", "--where", "share", "Exit status"))):
+                           ("qccl-codec", ("--codec", "--where", "share", "Exit status")),
+                           ("qccl-hidden", ("--compute", "--device", "ratio", "Exit status"))):
         done = run(program, "--help")
         assert done.returncode == 0 and done.stderr == "", done.shown
         for word in words:
@@ -178,6 +179,12 @@ BAD_LINES = (
     ("qccl-codec", ["--where", "disk"], "disk"),
     ("qccl-codec", ["--samples", "0"], "--samples 0"),
     ("qccl-codec", ["stray"], "stray"),
+    ("qccl-hidden", ["--compute", "-1"], "--compute -1"),
+    ("qccl-hidden", ["--ranks", "0"], "--ranks 0"),
+    ("qccl-hidden", ["--bytes", "1K", "--bucket", "512"], "--bucket 512"),
+    ("qccl-hidden", ["--bytes", "12Q"], "12Q"),
+    ("qccl-hidden", ["--pairs", "0"], "--pairs 0"),
+    ("qccl-hidden", ["stray"], "stray"),
 )
 
 
@@ -505,6 +512,31 @@ def test_codec_measures_every_operation_of_every_row_in_both_places():
             assert sorted(here) == sorted(wanted), (kernel, where, here)
     (one,) = rows("qccl-codec", *quick, "--codec", "int8", "--cpu", "c", "--operation", "encode", "--where", "memory")
     assert one["kernel"] == "int8_c" and one["count"] == (4 << 20) // 4, one
+
+
+# ---------------------------------------------------------------- qccl-hidden
+def test_hidden_compares_steps_with_and_without_slow_reductions():
+    quick = ("--bytes", "256K", "--bucket", "64K", "--compute", "4", "--pairs", "3")
+    keys = {"ranks": int, "bytes": int, "fast": str, "slow": str, "compute_ms": float, "off_ms": float,
+            "on_ms": float, "ratio": float, "slow_ms": float, "exposed_ms": float, "cores_off": float,
+            "cores_on": float}
+    for more in ((), ("--device", "--ranks", "3", "--fast", "local", "--slow", "bf16"), ("--slow", "residual int8")):
+        (row,) = rows("qccl-hidden", *quick, *more)
+        check_keys(row, keys)
+        assert row["bytes"] == 256 << 10 and row["compute_ms"] == 4, row
+        if "--device" in more:  # a sleep is never shorter; arithmetic was calibrated
+            assert row["ranks"] == 3 and row["fast"] == "local" and row["slow"] == "bf16", row
+            assert row["off_ms"] >= 4 and row["on_ms"] >= 4, row
+        assert row["slow_ms"] > 0 and row["exposed_ms"] >= 0, row
+    done = run("qccl-hidden", *quick)
+    head, values = done.stdout.splitlines()
+    assert head.startswith("#ranks\t") and len(head.split("\t")) == len(values.split("\t")), done.shown
+
+
+def test_hidden_says_what_is_wrong_with_a_codec():
+    for arguments, word in (("--fast", "int5"), "int5"), (("--slow", "fp8"), "fp8"):
+        done = run("qccl-hidden", "--bytes", "64K", "--bucket", "64K", "--pairs", "1", *arguments)
+        assert done.returncode in (1, 2) and word in done.stderr, done.shown
 
 
 # ---------------------------------------------------------------- harness

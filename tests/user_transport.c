@@ -23,6 +23,7 @@ struct errand {
     void *to;
     size_t bytes;
     int peer;
+    uint64_t number; /* of the operation */
     struct errand *next;
 };
 
@@ -31,6 +32,7 @@ struct office { /* one rank's end */
     struct post *post;
     int rank;
     struct errand *first, **end;
+    uint64_t started, most; /* operations since the last wait, and the most of them ever */
 };
 
 struct post {
@@ -53,6 +55,7 @@ static qcclResult_t post_isend(void *context, const void *buffer, size_t bytes, 
     struct parcel *made = malloc(sizeof *made + bytes);
     if (!made)
         return qcclOutOfMemory;
+    o->started++;
     *made = (struct parcel){.bytes = bytes};
     memcpy(made->data, buffer, bytes);
     pthread_mutex_lock(&p->lock);
@@ -74,7 +77,7 @@ static qcclResult_t post_irecv(void *context, void *buffer, size_t bytes, int pe
     struct errand *e = malloc(sizeof *e);
     if (!e)
         return qcclOutOfMemory;
-    *e = (struct errand){.to = buffer, .bytes = bytes, .peer = peer};
+    *e = (struct errand){.to = buffer, .bytes = bytes, .peer = peer, .number = o->started++};
     *o->end = e;
     o->end = &e->next;
     return qcclSuccess;
@@ -103,13 +106,21 @@ static qcclResult_t fetch(struct office *o, const struct errand *e, const struct
     return result;
 }
 
+static struct timespec deadline_after(double timeout)
+{
+    struct timespec deadline;
+    clock_gettime(CLOCK_REALTIME, &deadline);
+    deadline.tv_sec += timeout < 0 ? 0 : (time_t)timeout;
+    return deadline;
+}
+
 static qcclResult_t post_wait(void *context, double timeout)
 {
     struct office *o = context;
-    struct timespec deadline;
+    struct timespec deadline = deadline_after(timeout);
     qcclResult_t result = qcclSuccess;
-    clock_gettime(CLOCK_REALTIME, &deadline);
-    deadline.tv_sec += timeout < 0 ? 0 : (time_t)timeout;
+    o->most = o->started > o->most ? o->started : o->most;
+    o->started = 0;
     pthread_mutex_lock(&o->post->lock);
     while (o->first) {
         struct errand *e = o->first;
@@ -119,6 +130,58 @@ static qcclResult_t post_wait(void *context, double timeout)
         free(e);
     }
     o->end = &o->first;
+    pthread_mutex_unlock(&o->post->lock);
+    return result;
+}
+
+/* The errand of this number or the oldest one to its peer, which is before it; NULL: it is done. */
+static struct errand **next_for(struct office *o, uint64_t number)
+{
+    struct errand **of = &o->first, **at = &o->first;
+    while (*of && (*of)->number != number)
+        of = &(*of)->next;
+    while (*of && (*at)->peer != (*of)->peer)
+        at = &(*at)->next;
+    return *of ? at : NULL;
+}
+
+static void unlink_errand(struct office *o, struct errand **at)
+{
+    struct errand *done = *at;
+    *at = done->next;
+    if (!*at)
+        o->end = at;
+    free(done);
+}
+
+/* Leaves what other peers are to send where it is, so operations complete out of order. */
+static qcclResult_t post_wait_for(void *context, uint64_t number, double timeout)
+{
+    struct office *o = context;
+    struct timespec deadline = deadline_after(timeout);
+    qcclResult_t result = qcclSuccess;
+    struct errand **at;
+    pthread_mutex_lock(&o->post->lock);
+    while (result == qcclSuccess && (at = next_for(o, number))) {
+        result = fetch(o, *at, &deadline, timeout < 0);
+        unlink_errand(o, at);
+    }
+    pthread_mutex_unlock(&o->post->lock);
+    return result;
+}
+
+static qcclResult_t post_test(void *context, uint64_t number, int *done)
+{
+    struct office *o = context;
+    qcclResult_t result = qcclSuccess;
+    struct errand **at;
+    pthread_mutex_lock(&o->post->lock);
+    while (result == qcclSuccess && (at = next_for(o, number)) &&
+           o->post->queue[(*at)->peer][o->rank]) {
+        result = fetch(o, *at, NULL, true);
+        unlink_errand(o, at);
+    }
+    *done = next_for(o, number) == NULL;
     pthread_mutex_unlock(&o->post->lock);
     return result;
 }
@@ -173,6 +236,7 @@ struct making {
     struct post post;
     qcclConfig_t config[RANKS];
     size_t struct_size;
+    bool numbered; /* with wait_for and test */
     int nodes[RANKS][RANKS];
 };
 
@@ -187,7 +251,9 @@ static qcclResult_t init_rank(struct team *team, int rank, void *arg)
                                  .irecv = post_irecv,
                                  .wait = post_wait,
                                  .abort = post_abort,
-                                 .close = post_close};
+                                 .close = post_close,
+                                 .wait_for = m->numbered ? post_wait_for : NULL,
+                                 .test = m->numbered ? post_test : NULL};
     return qcclCommInitTransport(&team->comm[rank], &transport, &m->config[rank]);
 }
 
@@ -206,9 +272,10 @@ static void making_open(struct making *m, struct team *team)
 }
 
 /* Communicators with one configuration. */
-static void open_team(struct making *m, struct team *team, const char *policy)
+static void open_team(struct making *m, struct team *team, const char *policy, bool numbered)
 {
     making_open(m, team);
+    m->numbered = numbered;
     for (int r = 0; r < RANKS; r++)
         m->config[r].policy = policy;
     cr_assert(team_run(team, init_rank, m), "%s", team_report(team));
@@ -220,7 +287,7 @@ static void close_team(struct making *m, struct team *team)
     post_free(&m->post);
 }
 
-Test(user_transport, it_gives_the_bits_that_the_thread_transport_gives)
+static void expect_bits_of_threads(bool numbered)
 {
     static const char *const policies[] = {"int4; min=0", "int8:hadamard=32 gather=sr1; min=0",
                                            "none"};
@@ -235,12 +302,18 @@ Test(user_transport, it_gives_the_bits_that_the_thread_transport_gives)
                                 .type = qcclFloat32,
                                 .pattern = INPUT_SPECIAL};
             struct setup setup = {.nranks = RANKS, .policy = policies[p], .sequence = 3};
-            open_team(&m, &team, policies[p]);
+            open_team(&m, &team, policies[p], numbered);
             void *result = team_call(&team, &call, 3, &bytes, message, sizeof message);
             void *expected = run_once(&setup, &call, &again, message, sizeof message);
             cr_assert(result && expected, "%s", message);
             cr_expect(bytes == again && memcmp(result, expected, bytes) == 0, "%s, collective %d",
                       policies[p], c);
+            /* A phase of a round sends a message to each peer and receives one.  What is not
+             * compressed goes in one round. */
+            uint64_t phases = c == qcclCollAllReduce ? 2 : 1;
+            bool several = m.post.office[0].most > phases * 2 * (RANKS - 1);
+            cr_expect_eq(several, numbered && p < 2, "%s, collective %d: %llu operations",
+                         policies[p], c, (unsigned long long)m.post.office[0].most);
             free(result);
             free(expected);
             close_team(&m, &team);
@@ -249,13 +322,24 @@ Test(user_transport, it_gives_the_bits_that_the_thread_transport_gives)
         }
 }
 
+Test(user_transport, it_gives_the_bits_that_the_thread_transport_gives)
+{
+    expect_bits_of_threads(false);
+}
+
+Test(user_transport, whose_operations_complete_one_by_one_has_several_rounds_in_flight)
+{
+    setenv("QCCL_CHUNK", "128", 1);
+    expect_bits_of_threads(true);
+}
+
 Test(user_transport, the_wire_bytes_of_the_statistics_are_those_the_mover_sees)
 {
     struct making m;
     struct team team;
     struct trial trial;
     struct call call = {.count = 1000000, .type = qcclFloat32};
-    open_team(&m, &team, "int4; min=0");
+    open_team(&m, &team, "int4; min=0", false);
     size_t before[RANKS];
     memcpy(before, m.post.sent_bytes, sizeof before);
     cr_assert(trial_open(&trial, RANKS, &call) && trial_run(&trial, &team), "%s",
@@ -323,18 +407,6 @@ Test(user_transport, a_configuration_that_is_wrong_on_one_rank_is_an_error_on_ev
     }
 }
 
-static qcclResult_t post_wait_for(void *context, uint64_t number, double timeout)
-{
-    (void)number;
-    return post_wait(context, timeout);
-}
-
-static qcclResult_t post_test(void *context, uint64_t number, int *done)
-{
-    *done = 1;
-    return post_wait_for(context, number, -1);
-}
-
 Test(user_transport, a_transport_that_has_one_of_wait_for_and_test_is_refused)
 {
     struct post post;
@@ -393,16 +465,18 @@ Test(user_transport, a_transport_that_is_incomplete_is_refused)
 
 /* ------------------------------------------------------------------ damage on the way */
 
-static void check_damage(const char *check, size_t at)
+/* skip: data messages that pass first. */
+static void check_damage(const char *check, size_t at, int skip)
 {
     struct making m;
     struct team team;
     struct trial trial;
     struct call call = {.count = COUNT, .type = qcclFloat32};
     setenv("QCCL_CHECK", check, 1);
-    open_team(&m, &team, "int4; min=0");
+    open_team(&m, &team, "int4; min=0", skip > 0);
     m.post.damage_at = at;
-    m.post.damage_skip = *check == '1' ? RANKS - 1 : 0; /* the records of the check go first */
+    m.post.damage_skip =
+        skip + (*check == '1' ? RANKS - 1 : 0); /* the records of the check go first */
     cr_assert(trial_open(&trial, RANKS, &call));
     trial_run(&trial, &team);
     int corrupt = 0;
@@ -423,11 +497,18 @@ static void check_damage(const char *check, size_t at)
 Test(user_transport, a_damaged_header_is_found_and_ends_the_call_on_every_rank)
 {
     for (size_t at = 1; at < 64; at += 3)
-        check_damage("0", at);
+        check_damage("0", at, 0);
 }
 
 Test(user_transport, a_damaged_payload_is_found_when_calls_are_checked)
 {
     for (size_t at = 64; at < 300; at += 37)
-        check_damage("1", at);
+        check_damage("1", at, 0);
+}
+
+Test(user_transport, damage_is_found_with_rounds_in_flight)
+{
+    setenv("QCCL_CHUNK", "128", 1);
+    for (int skip = 1; skip < 20; skip++)
+        check_damage(skip % 2 ? "1" : "0", skip % 2 ? 70 : 5, skip);
 }

@@ -97,6 +97,7 @@ int main(void)
     pthread_t threads[GROUPS], changer;
     if (!groups)
         return EXIT_FAILURE;
+    setenv("QCCL_CHUNK", "256", 1); /* several rounds in flight */
     for (int i = 0; i < GROUPS; i++) {
         struct group *g = &groups[i];
         qcclConfig_t config = QCCL_CONFIG_INITIALIZER;
