@@ -1,4 +1,4 @@
-"""Tests qccl-perf, qccl-apply, qccl-codec and qccl-hidden as a user runs them: what they print, what they write, how they fail.
+"""Tests qccl-perf, qccl-apply, qccl-codec, qccl-hidden as a user runs them: what they print and write, how they fail.
 
     bench_tools.py FOLDER [MPIRUN]
 
@@ -537,6 +537,19 @@ def test_hidden_says_what_is_wrong_with_a_codec():
     for arguments, word in (("--fast", "int5"), "int5"), (("--slow", "fp8"), "fp8"):
         done = run("qccl-hidden", "--bytes", "64K", "--bucket", "64K", "--pairs", "1", *arguments)
         assert done.returncode in (1, 2) and word in done.stderr, done.shown
+
+
+# ---------------------------------------------------------------- scripts
+def test_gradient_noise_is_the_distance_of_a_rank_from_the_average():
+    script = os.path.join(ROOT, "bench", "gradient_noise.py")
+    with Folder() as folder:
+        for r, values in enumerate(([3.0, 0.0, 4.0], [1.0, 2.0, 0.0])):  # average 2 1 2, both sqrt(6) away, of 3
+            folder.write(f"grad.rank{r}.f32", pack(values))
+        done = subprocess.run([sys.executable, script, folder.path], capture_output=True, text=True)
+        assert done.stdout == f"{folder.path}\t{math.sqrt(6) / 3:.3f}\n", done
+        folder.write("grad.rank2.f32", pack([1.0]))
+        done = subprocess.run([sys.executable, script, folder.path], capture_output=True, text=True)
+        assert done.returncode == 1 and "of one size" in done.stderr, done
 
 
 # ---------------------------------------------------------------- harness
