@@ -539,6 +539,15 @@ def test_hidden_says_what_is_wrong_with_a_codec():
         assert done.returncode in (1, 2) and word in done.stderr, done.shown
 
 
+# ---------------------------------------------------------------- examples
+def test_every_example_on_threads_runs():
+    for name, word in (("threads_allreduce", "relative error"), ("duo_momentum", ""), ("bucketed_gradients", "")):
+        done = run(os.path.join("examples", name))
+        assert done.returncode == 0 and done.stderr == "" and word in done.stdout, done.shown
+    one_by_one, in_buckets = done.stdout.splitlines()
+    assert "144 tensors in 144 calls" in one_by_one and "144 tensors in 5 calls" in in_buckets, done.shown
+
+
 # ---------------------------------------------------------------- scripts
 def test_gradient_noise_is_the_distance_of_a_rank_from_the_average():
     script = os.path.join(ROOT, "bench", "gradient_noise.py")
