@@ -6,10 +6,13 @@
 #include "overlap/stream.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "base/memory.h"
 #include "base/status.h"
@@ -105,6 +108,25 @@ static void run_first(struct qcclStream *s)
     finish(s, result);
 }
 
+/* The calling thread asks for the shortest slice.  A worker mostly waits, and once its message is
+ * there the next one leaves only when it runs again.  Since Linux 6.12 a slice says how soon that
+ * is, and not how much a thread gets; before, this does nothing. */
+static void ask_for_short_slices(void)
+{
+    const struct {
+        uint32_t size, policy;
+        uint64_t flags;
+        int32_t nice;
+        uint32_t priority;
+        uint64_t slice_ns, deadline, period;
+    } wanted = {.size = sizeof wanted,
+                .policy = SCHED_OTHER,
+                .nice = getpriority(PRIO_PROCESS, 0),
+                .slice_ns = 100000}; /* the least there is */
+    if (sched_getscheduler(0) == SCHED_OTHER)
+        syscall(SYS_sched_setattr, 0, &wanted, 0);
+}
+
 static void *work(void *argument)
 {
     struct qcclStream *s = argument;
@@ -115,6 +137,7 @@ static void *work(void *argument)
     qccl_trace_thread(row);
     /* Linux has a niceness for each thread: here its maker's, and the priority on top. */
     setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) + s->priority);
+    ask_for_short_slices();
     pthread_mutex_lock(&s->lock);
     while (s->first || !s->closing)
         if (s->first && s->first->place == s->done) /* else another thread does what is before it */

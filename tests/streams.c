@@ -4,7 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/memory.h"
 #include "base/status.h"
@@ -94,6 +96,37 @@ Test(streams, a_worker_is_nicer_than_the_program_by_its_priority)
         }
         cr_assert_eq(setpriority(PRIO_PROCESS, 0, own < 14 ? own + 5 : 19), 0);
     }
+}
+
+/* Of this thread, as sched_getattr(2) tells it. */
+static uint64_t slice_of_thread(void)
+{
+    struct {
+        uint32_t size, policy;
+        uint64_t flags;
+        int32_t nice;
+        uint32_t priority;
+        uint64_t slice_ns, deadline, period;
+    } attr = {.size = sizeof attr};
+    return syscall(SYS_sched_getattr, 0, &attr, sizeof attr, 0) == 0 ? attr.slice_ns : 0;
+}
+
+static qcclResult_t read_slice(void *argument)
+{
+    *(uint64_t *)argument = slice_of_thread();
+    return qcclSuccess;
+}
+
+Test(streams, a_worker_has_the_shortest_slice_where_threads_have_slices)
+{
+    uint64_t own = slice_of_thread(), slice_ns = 0;
+    qcclStream_t stream = new_stream(3);
+    qcclStreamLaunch(stream, read_slice, &slice_ns);
+    cr_expect_eq(qcclStreamDestroy(stream), qcclSuccess);
+    if (own) /* since Linux 6.12 */
+        cr_expect_eq(slice_ns, 100000, "%llu ns", (unsigned long long)slice_ns);
+    else
+        cr_expect_eq(slice_ns, 0);
 }
 
 Test(streams, several_run_at_once_and_a_query_tells_when_work_is_left)
