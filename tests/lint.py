@@ -17,8 +17,8 @@ SOURCE = (".c", ".h")
 LAYERS = {"base": {"base", "qccl"}, "quant": {"base", "quant", "qccl"},
           "collectives": {"base", "quant", "collectives", "qccl"},
           "overlap": {"base", "quant", "collectives", "overlap", "qccl"}, "include": {"qccl"},
-          "bench": {"bench", "qccl"}}
-LIBRARY = ("base", "quant", "collectives", "overlap")
+          "dropin": {"base", "quant", "collectives", "dropin", "qccl"}, "bench": {"bench", "qccl"}}
+LIBRARY = ("base", "quant", "collectives", "overlap", "dropin")
 PUBLIC = ("include/qccl/qccl.h", "include/qccl/qccl_training.h")
 FUNCTION_LINES, FILE_LINES, COLUMNS, SCRIPT_COLUMNS = 100, 600, 100, 120
 CHOOSERS = {"quant/kernels.c", "overlap/optimizer.c", "quant/x86/intrinsics.h", "base/cpu.c", "bench/bandwidth.c"}

@@ -1,0 +1,95 @@
+/* Inside the MPI drop-in: its settings, what it finds out about a call, and its parts. */
+#ifndef QCCL_DROPIN_MPI_JOB_H
+#define QCCL_DROPIN_MPI_JOB_H
+
+#include <mpi.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "collectives/policy.h"
+#include "dropin/mpi_call.h"
+#include "dropin/rules.h"
+#include "qccl/qccl.h"
+
+/* Why a call is not compressed; mpi_report.c has the sentences. */
+enum reason {
+    REASON_NONE, /* it is */
+    REASON_NONBLOCKING,
+    REASON_PERSISTENT,
+    REASON_OFF,
+    REASON_OP,
+    REASON_TYPE,
+    REASON_POLICY,
+    REASON_ARGUMENTS,
+    REASON_INTER,
+    REASON_SINGLE,
+    REASON_SMALL,
+    REASON_UNEVEN,
+    REASON_DOUBLE,
+    REASON_NOT_ONLY,
+    REASON_EXCEPT,
+    REASONS
+};
+
+struct dropin_settings {
+    bool compresses; /* QCCL_POLICY is set */
+    bool notes;      /* calls are counted, for the log or for QCCL_EXPLAIN */
+    bool explains;   /* QCCL_EXPLAIN=1 */
+    struct policy policy;
+    struct rules rules;
+    const char *policy_text, *rules_text; /* of the environment; NULL: unset */
+    bool real_is_float;                   /* Fortran's MPI_REAL, which a compiler may widen */
+    int rank;                             /* in MPI_COMM_WORLD */
+};
+
+/* mpi_settings.c.  The settings, once the drop-in has started and has something to do; else
+ * NULL. */
+const struct dropin_settings *qccl_dropin_settings(void);
+/* Reports the last error of the library through the communicator's error handler; what MPI is to
+ * return if that comes back. */
+int qccl_dropin_raise(MPI_Comm comm, qcclResult_t result);
+
+/* A datatype as the drop-in sees it. */
+struct element {
+    qcclDataType_t type; /* fp32 or fp64 */
+    size_t values;       /* in one element */
+    bool dense;          /* elements are values one behind the other, without gaps */
+    MPI_Aint extent;
+};
+/* mpi_type.c.  Whether an MPI datatype is made of floats alone, or of doubles alone. */
+bool qccl_dropin_element(const struct dropin_settings *settings, MPI_Datatype type,
+                         struct element *element);
+
+/* A call that may be compressed. */
+struct job {
+    qcclColl_t collective;
+    MPI_Comm comm;
+    struct element element; /* of the receiving side */
+    int rank, nranks;
+    size_t total;   /* values of the whole message */
+    size_t largest; /* values of the largest block; of an allreduce: total */
+    bool even;      /* all blocks have that size and stand one behind the other */
+};
+
+/* Elements of the receiving type in the block of rank r. */
+static inline int qccl_dropin_elements(const struct mpi_call *call, int r)
+{
+    return call->recvcounts ? call->recvcounts[r] : call->recvcount;
+}
+
+/* mpi_run.c.  Does a call that was decided to be compressed; every rank does. */
+qcclResult_t qccl_dropin_run(const struct mpi_call *call, const struct job *job);
+/* Makes the attribute that ties the library's communicator to the program's, and takes it away
+ * from all that have it. */
+qcclResult_t qccl_dropin_attach_begin(void);
+void qccl_dropin_detach_all(void);
+/* What communicators that are gone have sent, and what it would have been. */
+void qccl_dropin_traffic(uint64_t *raw_bytes, uint64_t *wire_bytes);
+
+/* mpi_report.c */
+void qccl_dropin_note(const struct dropin_settings *settings, const struct mpi_call *call,
+                      enum reason reason);
+/* The table of QCCL_EXPLAIN=1, on stderr. */
+void qccl_dropin_explain(const struct dropin_settings *settings);
+
+#endif
