@@ -50,6 +50,7 @@
 #pragma weak PMPI_Comm_create_keyval
 #pragma weak PMPI_Comm_delete_attr
 #pragma weak PMPI_Comm_dup_with_info
+#pragma weak PMPI_Comm_f2c
 #pragma weak PMPI_Comm_free
 #pragma weak PMPI_Comm_get_attr
 #pragma weak PMPI_Comm_get_name
@@ -69,6 +70,7 @@
 #pragma weak PMPI_Iprobe
 #pragma weak PMPI_Irecv
 #pragma weak PMPI_Isend
+#pragma weak PMPI_Op_f2c
 #pragma weak PMPI_Pack
 #pragma weak PMPI_Query_thread
 #pragma weak PMPI_Recv
@@ -76,6 +78,7 @@
 #pragma weak PMPI_Reduce_scatter_block
 #pragma weak PMPI_Request_free
 #pragma weak PMPI_Test
+#pragma weak PMPI_Type_f2c
 #pragma weak PMPI_Type_free
 #pragma weak PMPI_Type_get_contents
 #pragma weak PMPI_Type_get_envelope
