@@ -19,7 +19,7 @@ enum phase { UNKNOWN, IGNORE, WATCH };
 static struct dropin_settings settings;
 static atomic_int phase = UNKNOWN;
 static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER;
-static int error_code = MPI_ERR_OTHER;
+static int error_class = MPI_ERR_OTHER; /* of this library's errors */
 
 /* ------------------------------------------------------------------ errors */
 
@@ -29,10 +29,10 @@ int qccl_dropin_raise(MPI_Comm comm, qcclResult_t result)
     snprintf(text, sizeof text, "qccl: %.200s", qcclGetLastError());
     qccl_log(QCCL_LOG_WARN, settings.rank, "%s: %s", qcclGetErrorString(result),
              qcclGetLastError());
-    if (error_code != MPI_ERR_OTHER)
-        PMPI_Add_error_string(error_code, text);
-    PMPI_Comm_call_errhandler(comm, error_code);
-    return error_code;
+    if (error_class != MPI_ERR_OTHER)
+        PMPI_Add_error_string(error_class, text);
+    PMPI_Comm_call_errhandler(comm, error_class);
+    return error_class;
 }
 
 /* ------------------------------------------------------------------ settings */
@@ -89,7 +89,7 @@ static qcclResult_t prepare(void)
     PMPI_Comm_rank(MPI_COMM_WORLD, &settings.rank);
     PMPI_Type_size(MPI_REAL, &size);
     settings.real_is_float = size == (int)sizeof(float);
-    PMPI_Add_error_code(MPI_ERR_OTHER, &error_code);
+    PMPI_Add_error_class(&error_class);
     RETURN_IF_FAILED(read_settings());
     if (settings.compresses)
         RETURN_IF_FAILED(qccl_dropin_attach_begin());

@@ -40,7 +40,7 @@
 #define MPI_Wtime PMPI_Wtime
 
 /* What it, or the drop-in, refers to. */
-#pragma weak PMPI_Add_error_code
+#pragma weak PMPI_Add_error_class
 #pragma weak PMPI_Add_error_string
 #pragma weak PMPI_Allgather
 #pragma weak PMPI_Allreduce
