@@ -1,16 +1,12 @@
 #!/usr/bin/env python3
-"""Tests bindings/python/qccl.py: results to the bit, what is refused, what is kept alive, MPI, torch, DDP, FSDP2.
+"""Tests bindings/python/qccl.py in one process: results to the bit, what is refused, what is kept alive, and FSDP2's
+protocol.
 
-    python_bindings.py QCCL-LIBRARY [MPIRUN]
-    python_bindings.py QCCL-LIBRARY --rank NAME ...      what the tests start as ranks of their own
+    python_bindings.py QCCL-LIBRARY
 
-Expected results are those of tests/golden, which an independent oracle computed, or of ranks that are threads, which
-these tests compare with them.  Without numpy, torch, mpi4py or the data set the tests that need them are skipped, with
-QCCL_TEST_REQUIRED=1 they fail.  Prints TAP.
+Expected results are those of tests/golden, which an independent oracle computed.  Prints TAP.
 """
 import gc
-import hashlib
-import importlib.util
 import os
 import re
 import shutil
@@ -18,94 +14,11 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 import types
 import weakref
-from unittest import mock
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-LIBRARY = sys.argv[1]
-os.environ.update({"QCCL_LIBRARY": LIBRARY, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"})
-for name in [n for n in os.environ if n.startswith("QCCL_") and n not in ("QCCL_LIBRARY", "QCCL_TEST_REQUIRED")]:
-    del os.environ[name]
-BINDINGS = os.path.join(ROOT, "bindings", "python")
-sys.path[:0] = [BINDINGS, os.path.join(ROOT, "tests")]
-import inputs  # noqa: E402
-import qccl  # noqa: E402
-
-numpy, torch, mpi4py = (importlib.import_module(name) if importlib.util.find_spec(name) else None
-                        for name in ("numpy", "torch", "mpi4py"))
-MPIRUN = sys.argv[2] if len(sys.argv) > 2 and sys.argv[2] != "--rank" else ""
-INT4 = "allreduce: int4; reducescatter: int4; allgather: int8; delta: int4; min=0"
-SECONDS = 60
-
-
-# ---------------------------------------------------------------- ranks
-def on_ranks(nranks, function, **config):
-    """[function(communicator)] of ranks that are threads; the first error of any is raised."""
-    results, errors = [None] * nranks, []
-
-    def run(comm):
-        try:
-            results[comm.rank] = function(comm)
-        except BaseException as error:  # pylint: disable=broad-except
-            errors.append(error)
-            comm.abort()
-    comms = qccl.init_threads(nranks, timeout=SECONDS, **config)
-    threads = [threading.Thread(target=run, args=(comm,)) for comm in comms]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for comm in comms:
-        comm.close()
-    if errors:
-        raise errors[0]
-    return results
-
-
-def raised(function, *arguments, **named):
-    try:
-        function(*arguments, **named)
-    except Exception as error:  # pylint: disable=broad-except
-        return error
-    return None
-
-
-def started(command, ranks=1, environment=None):
-    """Runs a command as so many processes, each with its RANK, and returns what each printed."""
-    found = [subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                              env={**os.environ, "RANK": str(rank), **(environment or {})}) for rank in range(ranks)]
-    try:
-        texts = [process.communicate(timeout=3 * SECONDS)[0] for process in found]
-    finally:
-        for process in found:
-            process.kill()
-    assert not any(process.returncode for process in found), "\n".join(texts)
-    return texts
-
-
-def same_program(*words):
-    return [sys.executable, os.path.abspath(__file__), LIBRARY, "--rank", *words]
-
-
-def some(rank, count=5000):
-    return numpy.array(inputs.values("normal", 7, rank, count, "fp32"), "float32")
-
-
-def exercise(comm):
-    """Every collective once, with what this rank has; digests of the results."""
-    n, x = comm.nranks, some(comm.rank)
-    replica = numpy.zeros(n * 1000, "float32")
-    got = [comm.all_reduce(x, numpy.empty_like(x), op="avg"),
-           comm.reduce_scatter(x[:n * 1001], numpy.empty(1001, "float32")),
-           comm.all_gather(x[:777], numpy.empty(n * 777, "float32")), comm.all_gather_delta(x[:1000], replica)]
-    return " ".join(map(digest, got))
-
-
-def digest(array):
-    return hashlib.sha256(array.tobytes()).hexdigest()
-
+from python_harness import BINDINGS, INT4, LIBRARY, ROOT, SECONDS, digest, exercise, inputs, numpy, on_ranks, qccl, \
+    raised, run, some, torch
 
 # ---------------------------------------------------------------- results
 FROM_TEXT = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
@@ -466,105 +379,45 @@ def constants_and_structs_are_the_headers():
         os.path.join(ROOT, "include", "qccl", "qccl_training.h"), encoding="ascii").read()
 
 
-# ---------------------------------------------------------------- MPI
-def rank_of_mpi():
-    from mpi4py import MPI
-    world, mine = MPI.COMM_WORLD, MPI.COMM_WORLD.Dup()
-    with mock.patch.object(MPI, "Get_library_version", return_value="Another MPI 1.0\n"):
-        refused = raised(qccl.init_mpi)
-    with qccl.init_mpi(mine, policy=INT4, seed=3, nodes=[0] * world.size) as comm, qccl.init_mpi() as other:
-        place = (comm.rank, comm.nranks) == (world.rank, world.size) == (other.rank, other.nranks)
-        result = exercise(comm)
-    wrong = raised(qccl.init_mpi, nodes=[0] * 9)
-    bad = raised(qccl.init_mpi, policy=f"min={world.rank + 1}KiB")
-    mine.Free()
-    for rank, text in enumerate(world.gather((place, str(refused), str(wrong), str(bad), result)) or []):
-        print("RANK", rank, *map(repr, text), sep="|")
+# ---------------------------------------------------------------- FSDP2
+class OldModule(torch.nn.Module if torch else object):
+    """What FSDP2's modules look like from outside."""
+
+    def set_custom_reduce_scatter(self, call):
+        self.reduce_scatter = call
+
+    def set_custom_all_gather(self, call):
+        self.all_gather = call
 
 
-def over_mpi_results_are_those_of_threads():
-    text = started([MPIRUN, "--oversubscribe", "--mca", "mpi_yield_when_idle", "1", "-n", "3", *same_program("mpi")])[0]
-    lines = [line.split("|") for line in text.splitlines() if line.startswith("RANK|")]
-    wanted = on_ranks(3, exercise, policy=INT4, seed=3)
-    assert len(lines) == 3, text
-    for (_, _, place, refused, wrong, bad, result), want in zip(lines, wanted):
-        assert place == "True" and "mpi4py for Another MPI 1.0" in refused, (place, refused)
-        assert "nodes has 9 numbers for 3 ranks" in wrong and "qcclMismatch" in bad, (wrong, bad)
-        assert result == repr(want)
-
-
-# ---------------------------------------------------------------- torch.distributed
-def joined(size):
-    """Joins the processes that a test started, by a file that the test names."""
+def fsdps_collectives_follow_its_protocol():
     import torch.distributed as dist
-    dist.init_process_group("gloo", init_method="file://" + sys.argv[-1], rank=int(os.environ["RANK"]), world_size=size)
-    return dist
 
-
-def over_gloo(name, size):
-    with tempfile.TemporaryDirectory() as folder:
-        return started(same_program(name, os.path.join(folder, "store")), size)
-
-
-def rank_of_torch():
-    dist = joined(3)
-    with qccl.init_torch(policy=INT4, seed=3) as comm, qccl.init_torch(policy=INT4, seed=3) as other:
-        first = exercise(comm)
-        with qccl.Stream() as one, qccl.Stream() as two:
-            x, y = some(comm.rank), some(comm.rank)
-            comm.all_reduce(x, stream=one)
-            other.all_reduce(y, stream=two)
-        print("STREAMS", *map(digest, (x, y)))
-        print("FIRST", first)
-    groups = [dist.new_group([2, 0]), dist.new_group([1, 2])]
-    if comm.rank != 1:
-        with qccl.init_torch(groups[0], policy="min=1GiB") as part:
-            print("PART", part.all_gather(numpy.array([comm.rank]), numpy.zeros(2, int)).tolist())
-    print("REFUSED", raised(qccl.init_torch, policy=f"min={comm.rank + 1}KiB"))
-    alone = qccl.init_torch(timeout=2)
-    if comm.rank:
-        print("LEFT", raised(alone.all_reduce, some(comm.rank)).name)
-
-
-def over_torch_distributed_results_are_those_of_threads():
-    wanted = on_ranks(3, exercise, policy=INT4, seed=3)
-
-    def later(comm):
-        comm.sequence = 4
-        return digest(comm.all_reduce(some(comm.rank)))
-    streamed = f"{on_ranks(3, later, policy=INT4, seed=3)[0]} {on_ranks(3, sums, policy=INT4, seed=3)[0]}"
-    for rank, text in enumerate(over_gloo("torch", 3)):
-        said = dict(line.partition(" ")[::2] for line in text.splitlines())
-        assert said["FIRST"] == wanted[rank] and said["STREAMS"] == streamed, text
-        assert said.get("PART") == ("[0, 2]" if rank != 1 else None), text
-        assert "qcclMismatch" in said["REFUSED"] and said.get("LEFT") == ("qcclRemoteError" if rank else None), text
-
-
-def sums(comm):
-    return digest(comm.all_reduce(some(comm.rank)))
-
-
-def run(tests):
-    failed = 0
-    print(f"1..{len(tests)}")
-    for number, (test, needed) in enumerate(tests, 1):
-        name, missing = test.__name__.replace("_", " "), [what for what, found in needed.items() if not found]
-        required = os.environ.get("QCCL_TEST_REQUIRED") == "1"
-        try:
-            assert not (missing and required), f"without {', '.join(missing)}"
-            if not missing:
-                test()
-            print(f"ok {number} - {name}" + (f" # SKIP without {', '.join(missing)}" if missing else ""), flush=True)
-        except Exception as error:  # pylint: disable=broad-except
-            failed += 1
-            print(f"not ok {number} - {name}\n# " + f"{type(error).__name__}: {error}".replace("\n", "\n# "), flush=True)
-    return 1 if failed else 0
+    def run(comm):
+        group = types.SimpleNamespace(size=lambda: comm.nranks, rank=lambda: comm.rank)
+        model = torch.nn.Sequential(OldModule(), torch.nn.Linear(2, 2))
+        qccl.compress_fsdp(model, comm)
+        reduce_scatter, all_gather = model[0].reduce_scatter, model[0].all_gather
+        whole = reduce_scatter.allocate((2000,), dtype=torch.bfloat16, device=torch.device("cpu"))
+        whole[:], part = torch.randn(2000, generator=torch.Generator().manual_seed(comm.rank)), whole.new_zeros(1000)
+        comm.sequence = 0
+        assert reduce_scatter(output_tensor=part, input_tensor=whole, group=group, op=dist.ReduceOp.AVG) is None
+        all_gather(output_tensor=whole, input_tensor=part, group=group, async_op=True)
+        comm.sequence = 0
+        given = torch.randn(2000, generator=torch.Generator().manual_seed(comm.rank)).bfloat16()
+        assert torch.equal(comm.reduce_scatter(given, part.new_zeros(1000), op="avg"), part)
+        assert torch.equal(comm.all_gather(part, torch.zeros_like(whole)), whole)
+        other = types.SimpleNamespace(size=lambda: 3, rank=lambda: 0)
+        for wrong in (raised(all_gather, whole, part, other), raised(reduce_scatter, part, whole, other, dist.ReduceOp.SUM),
+                      raised(reduce_scatter, part, whole, group, dist.ReduceOp.MAX)):
+            assert isinstance(wrong, ValueError), wrong
+        return comm.stats()["calls"]
+    assert on_ranks(2, run, policy=INT4) == [4, 4]
+    error = raised(qccl.compress_fsdp, torch.nn.Linear(2, 2), None)
+    assert isinstance(error, RuntimeError) and torch.__version__ in str(error), error
 
 
 def main():
-    if "--rank" in sys.argv:
-        globals()["rank_of_" + sys.argv[sys.argv.index("--rank") + 1]]()
-        return 0
     arrays, tensors = {"numpy": numpy}, {"numpy": numpy, "torch": torch}
     return run([
         (collectives_on_numpy_arrays_give_the_golden_values, arrays),
@@ -587,8 +440,7 @@ def main():
         (a_communicator_that_is_dropped_has_left, arrays),
         (the_library_is_the_named_one_or_the_one_beside_or_the_loaders, {}),
         (constants_and_structs_are_the_headers, {}),
-        (over_mpi_results_are_those_of_threads, {"mpi4py": mpi4py, "mpirun": MPIRUN, **arrays}),
-        (over_torch_distributed_results_are_those_of_threads, tensors),
+        (fsdps_collectives_follow_its_protocol, tensors),
     ])
 
 
