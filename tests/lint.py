@@ -124,7 +124,7 @@ def half_of_all_functions_have_at_most_15_lines():
 
 
 def files_have_fewer_than_600_lines():
-    for name in FILES:
+    for name in set(FILES) - {"bindings/python/qccl.py"}:  # which is one file, to be copied as such
         if name.endswith(SOURCE + (".py", ".sh", ".build")) and TEXT.get(name, "").count("\n") >= FILE_LINES:
             yield f"{name}:1: {TEXT[name].count(chr(10))} lines"
 

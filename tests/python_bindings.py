@@ -123,7 +123,8 @@ def exact_sums_of_every_type_and_operation_are_exact():
     counted = {"sum": 3, "prod": 2, "max": 2, "min": 1}
     for kind in [k for k in qccl.TYPES if k != "bfloat16"]:
         for op, want in counted.items():
-            got = on_ranks(2, lambda comm: comm.all_reduce(numpy.full(9, comm.rank + 1, kind), op=op), policy="min=1GiB")
+            got = on_ranks(2, lambda comm: comm.all_reduce(numpy.full(9, comm.rank + 1, kind), op=op),
+                           policy="min=1GiB")
             assert all(a.dtype.name == kind and (a == want).all() for a in got), f"{kind} {op}: {got}"
 
 
@@ -253,6 +254,40 @@ def residuals_of_tensors_are_saved_and_restored():
 
 
 # ---------------------------------------------------------------- streams, life and death
+def calls_of_a_group_are_one_message():
+    def together(comm):
+        parts = [some(comm.rank, 3000)[at:at + 1000].copy() for at in (0, 1000, 2000)]
+        alone = some(comm.rank, 3000)
+        with qccl.Stream() as stream:
+            with qccl.group():
+                for part in parts:
+                    comm.all_reduce(part, stream=stream)
+                with qccl.group():
+                    comm.all_reduce(alone[:10].copy(), op="max", stream=stream)
+                gone = weakref.ref(part)
+        messages = comm.stats()["calls"]
+        comm.sequence = 0
+        comm.all_reduce(alone)
+        assert messages == 1 and numpy.array_equal(numpy.concatenate(parts), alone)
+        del part, parts
+        gc.collect()
+        assert gone() is None
+    on_ranks(3, together, policy=INT4, seed=3)
+    comms, values = qccl.init_threads(3, policy=INT4), [some(rank) for rank in range(3)]
+    with qccl.group():  # one thread, all ranks
+        for comm, value in zip(comms, values):
+            comm.all_reduce(value)
+    assert numpy.array_equal(values[0], values[1]) and numpy.array_equal(values[0], values[2])
+    assert isinstance(raised(ends_badly, comms[0]), KeyError) and comms[0].stats()["passed"] == 0
+    for comm in comms:
+        comm.close()
+
+
+def ends_badly(comm):
+    with qccl.group():
+        raise KeyError(comm.rank)
+
+
 def streams_and_events_order_calls():
     def run(comm):
         with qccl.Stream() as stream, qccl.Stream(7) as other, qccl.Event() as event:
@@ -353,7 +388,8 @@ def the_library_is_the_named_one_or_the_one_beside_or_the_loaders():
         say = "import sys; sys.path.insert(0, {!r}); import qccl; print(qccl._lib._name, qccl.version())"
         version = str(qccl.version())
         for place, environment, want in (
-                (folder, {}, f"{folder}/libqccl.so {version}"), (alone, {"QCCL_LIBRARY": LIBRARY}, f"{LIBRARY} {version}"),
+                (folder, {}, f"{folder}/libqccl.so {version}"),
+                (alone, {"QCCL_LIBRARY": LIBRARY}, f"{LIBRARY} {version}"),
                 (alone, {"LD_LIBRARY_PATH": folder}, f"libqccl.so {version}"),
                 (folder, {"QCCL_LIBRARY": "/nowhere.so"}, "/nowhere.so: cannot open"),
                 (alone, {}, "QCCL_LIBRARY names it")):
@@ -408,7 +444,8 @@ def fsdps_collectives_follow_its_protocol():
         assert torch.equal(comm.reduce_scatter(given, part.new_zeros(1000), op="avg"), part)
         assert torch.equal(comm.all_gather(part, torch.zeros_like(whole)), whole)
         other = types.SimpleNamespace(size=lambda: 3, rank=lambda: 0)
-        for wrong in (raised(all_gather, whole, part, other), raised(reduce_scatter, part, whole, other, dist.ReduceOp.SUM),
+        for wrong in (raised(all_gather, whole, part, other),
+                      raised(reduce_scatter, part, whole, other, dist.ReduceOp.SUM),
                       raised(reduce_scatter, part, whole, group, dist.ReduceOp.MAX)):
             assert isinstance(wrong, ValueError), wrong
         return comm.stats()["calls"]
@@ -434,6 +471,7 @@ def main():
         (policy_seed_sequence_and_statistics_are_what_was_done, arrays),
         (residuals_of_tensors_are_saved_and_restored, arrays),
         (streams_and_events_order_calls, arrays),
+        (calls_of_a_group_are_one_message, arrays),
         (arrays_live_until_the_stream_is_done_with_them_and_no_longer, arrays),
         (what_a_launched_function_raises_is_the_cause_of_the_streams_error, {}),
         (making_and_dropping_a_thousand_of_everything_takes_no_memory, arrays),

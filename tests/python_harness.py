@@ -108,5 +108,6 @@ def run(tests):
             print(f"ok {number} - {name}" + (f" # SKIP without {', '.join(missing)}" if missing else ""), flush=True)
         except Exception as error:  # pylint: disable=broad-except
             failed += 1
-            print(f"not ok {number} - {name}\n# " + f"{type(error).__name__}: {error}".replace("\n", "\n# "), flush=True)
+            why = f"{type(error).__name__}: {error}".replace("\n", "\n# ")
+            print(f"not ok {number} - {name}\n# {why}", flush=True)
     return 1 if failed else 0

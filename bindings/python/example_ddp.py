@@ -51,6 +51,8 @@ def train(rank, options, store):
     images, labels = load(options.data, "train")
     tests = load(options.data, "t10k")
     optimizer = torch.optim.SGD(ddp.parameters(), lr=options.lr, momentum=0.9)
+    steps = options.epochs * -(-len(labels) // (options.ranks * options.batch))
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     order = torch.Generator().manual_seed(options.seed)
     begin = time.monotonic()
     for epoch in range(options.epochs):
@@ -59,6 +61,7 @@ def train(rank, options, store):
             optimizer.zero_grad()
             torch.nn.functional.cross_entropy(ddp(images[batch]), labels[batch]).backward()
             optimizer.step()
+            schedule.step()
         if rank == 0:
             print(f"epoch {epoch + 1}\taccuracy {100 * accuracy(model, *tests):.2f} %"
                   f"\t{time.monotonic() - begin:.1f} s", flush=True)
@@ -72,11 +75,12 @@ def train(rank, options, store):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
-    parser.add_argument("--policy", default="allreduce: int4; min=0", help="of qccl (docs/policy.md), or gloo: without it")
+    parser.add_argument("--policy", default="allreduce: int4; min=0",
+                        help="of qccl (docs/policy.md), or gloo: without it")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--batch", type=int, default=64, help="images a rank learns from in a step")
-    parser.add_argument("--lr", type=float, default=0.05)
+    parser.add_argument("--lr", type=float, default=0.05, help="at first; a cosine takes it to 0")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--data", default=FOLDER, help="folder of Fashion-MNIST's four files")
     options = parser.parse_args()

@@ -87,12 +87,13 @@ _FUNCTIONS = {
     "GetVersion": "I", "CommInitThreads": "Pip", "CommInitTransport": "Ppp", "CommDestroy": "p", "CommAbort": "p",
     "CommGetAsyncError": "pI", "CommCount": "pI", "CommUserRank": "pI", "CommSetPolicy": "ps", "CommGetPolicy": "psz",
     "CommSetSeed": "pq", "CommGetSeed": "pp", "CommSetSequence": "pu", "CommGetSequence": "pp", "CommGetStats": "pp",
-"CommSetTensor": "pq", "FeedbackReset": "p", "FeedbackBytes": "pp",
+    "CommSetTensor": "pq", "FeedbackReset": "p", "FeedbackBytes": "pp",
     "FeedbackSave": "ppz", "FeedbackRestore": "psz", "AllReduce": "ppziipp", "ReduceScatter": "ppziipp",
     "AllGather": "ppzipp", "AllGatherDelta": "ppzipp", "StreamCreate": "Pi", "StreamDestroy": "p",
     "StreamSynchronize": "p", "StreamQuery": "p", "StreamLaunch": "ppp", "StreamWaitEvent": "pp", "EventCreate": "P",
     "EventDestroy": "p", "EventRecord": "pp", "EventSynchronize": "p", "EventQuery": "p", "CodecParse": "sp",
-    "CodecPrint": "psz", "EncodedBytes": "pzp", "Encode": "pppizppz", "Decode": "pzpizi",
+    "CodecPrint": "psz", "EncodedBytes": "pzp", "GroupStart": "", "GroupEnd": "", "Encode": "pppizppz",
+    "Decode": "pzpizi",
 }
 
 
@@ -264,6 +265,13 @@ class Stream(_Owned):
         self._release()
         _check(code, self._raised)
 
+    def close(self):
+        """Does what is left, then destroys it."""
+        try:
+            super().close()
+        finally:
+            self._pending.clear()
+
     def query(self):
         """Whether everything put on it is done."""
         code = _lib.qcclStreamQuery(self._handle)
@@ -289,6 +297,37 @@ def _guarded(raised, function, *arguments):
     except Exception as error:  # pylint: disable=broad-except
         raised.append(error)
         return error.code if isinstance(error, QcclError) else _SYSTEM_ERROR
+
+
+# ---------------------------------------------------------------- groups
+class _Group(threading.local):
+    """What calls of this thread's open group use, after their streams."""
+
+    def __init__(self):
+        self.depth, self.used = 0, []
+
+
+_open = _Group()
+
+
+@contextlib.contextmanager
+def group():
+    """Collectives called in the with block start at its end, many small ones as one message (qcclGroupStart).
+
+    Calls of several communicators run beside each other, so one thread may serve several ranks.  What a call without
+    a stream returns is there after the block; the first error of the group is raised there."""
+    _call("GroupStart")
+    _open.depth += 1
+    try:
+        yield
+    finally:
+        code = _lib.qcclGroupEnd()
+        _open.depth -= 1
+        while _open.used and not _open.depth:
+            stream, *used = _open.used.pop()
+            if stream:
+                stream._keep(*used)
+    _check(code)
 
 
 # ---------------------------------------------------------------- communicators
@@ -396,7 +435,9 @@ class Communicator(_Owned):
         code = getattr(_lib, "qccl" + name)(send.pointer, recv.pointer, *arguments, self._handle,
                                             stream._handle if stream else None)
         _check(code, self._raised)
-        if stream:
+        if _open.depth:
+            _open.used.append((stream, send, recv, self))
+        elif stream:
             stream._keep(send, recv, self)
         return recv.array
 
