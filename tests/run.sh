@@ -20,7 +20,8 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
 packages="meson ninja-build gcc g++ libc6-dev clang clang-format libclang-rt-14-dev pkg-config python3
 libxxhash-dev libcriterion-dev libopenmpi-dev openmpi-bin libopenblas-dev zlib1g-dev dict-gcide gnuplot-nox
-libsimde-dev valgrind binutils iproute2 libmpich-dev mpich gfortran python3-numpy python3-torch python3-mpi4py"
+libsimde-dev valgrind binutils iproute2 libmpich-dev mpich gfortran python3-numpy python3-torch python3-mpi4py
+scalapack-mpi-test"
 
 say() {
     printf '%s %s\n' "$(date +%H:%M:%S)" "$*"
