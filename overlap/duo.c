@@ -16,8 +16,8 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "base/trace.h"
-#include "overlap/entry.h"
 #include "overlap/stream.h"
+#include "overlap/submit.h"
 
 enum { PLACES = 2, SLOW_PRIORITY = 4 };
 

@@ -15,8 +15,8 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "base/trace.h"
-#include "overlap/entry.h"
 #include "overlap/stream.h"
+#include "overlap/submit.h"
 
 /* The first error, and its sentence. */
 struct failure {

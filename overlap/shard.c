@@ -8,7 +8,7 @@
 
 #include "base/memory.h"
 #include "base/status.h"
-#include "overlap/entry.h"
+#include "overlap/submit.h"
 
 /* A shard of a full bucket is a whole number of the groups that weight differences have. */
 enum { SHARD_UNIT = 2048, LAST_UNIT = 128, BUCKET_BYTES = 4 << 20 };

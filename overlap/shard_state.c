@@ -8,8 +8,8 @@
 #include <xxhash.h>
 
 #include "base/status.h"
-#include "overlap/entry.h"
 #include "overlap/shard.h"
+#include "overlap/submit.h"
 
 struct head {
     char magic[8];

@@ -1,6 +1,6 @@
 /* How a checked call gets going: run at once, or put on a stream. */
-#ifndef QCCL_OVERLAP_ENTRY_H
-#define QCCL_OVERLAP_ENTRY_H
+#ifndef QCCL_OVERLAP_SUBMIT_H
+#define QCCL_OVERLAP_SUBMIT_H
 
 #include "collectives/call.h"
 
@@ -13,7 +13,11 @@ bool qccl_may_use_threads(const struct qcclComm *comm);
 /* call: checked.  stream: a qcclStream_t, or NULL: run now.  The call takes its turn here. */
 qcclResult_t qccl_submit(const struct call *call, void *stream);
 
-/* Checks a call and submits it, also where a group is open. */
+/* Describes a call and checks it. */
+qcclResult_t qccl_describe(struct call *call, const char *name, const struct plan_key *key,
+                           const void *sendbuff, void *recvbuff, qcclComm_t comm);
+
+/* Describes, checks and submits a call of the library's own, also where a group is open. */
 qcclResult_t qccl_enter(const char *name, const struct plan_key *key, const void *sendbuff,
                         void *recvbuff, qcclComm_t comm, void *stream);
 
