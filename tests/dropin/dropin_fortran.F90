@@ -21,7 +21,7 @@ program dropin_fortran
   real, allocatable :: in(:), out(:), exact(:), sums(:), everything(:)
   double precision :: doubles(count), dsum(count)
   integer, allocatable :: counts(:), displs(:)
-  integer :: i, r, error
+  integer :: i, r, error, provided
   character(len=8) :: mode
 #if INTERFACE == 3
   type(MPI_Request) :: request
@@ -30,7 +30,7 @@ program dropin_fortran
   integer :: request, status(MPI_STATUS_SIZE)
 #endif
 
-  call MPI_Init(ierror)
+  call MPI_Init_thread(MPI_THREAD_MULTIPLE, provided, ierror)
   call MPI_Comm_rank(MPI_COMM_WORLD, rank, ierror)
   call MPI_Comm_size(MPI_COMM_WORLD, nranks, ierror)
   call get_command_argument(1, mode)
@@ -80,7 +80,13 @@ program dropin_fortran
   call ok(maxval(abs(dsum - sums(:count))) == 0, 'an allreduce of doubles is exact')
   call MPI_Iallreduce(in, out, count, MPI_REAL, MPI_SUM, MPI_COMM_WORLD, request, ierror)
   call MPI_Wait(request, status, ierror)
-  call ok(maxval(abs(out(:count) - sums(:count))) == 0, 'a non-blocking allreduce is exact')
+  call expect(out(:count), sums(:count), 'a non-blocking allreduce', .true., .true.)
+  call MPI_Ireduce_scatter_block(in, out, count, MPI_REAL, MPI_SUM, MPI_COMM_WORLD, request, ierror)
+  call MPI_Wait(request, status, ierror)
+  call expect(out(:count), exact, 'a non-blocking reduce-scatter', .true., .false.)
+  call MPI_Iallgatherv(in, count, MPI_REAL, out, counts, displs, MPI_REAL, MPI_COMM_WORLD, request, ierror)
+  call MPI_Wait(request, status, ierror)
+  call expect(out, everything, 'a non-blocking allgatherv', .false., .false.)
   call MPI_Finalize(ierror)
   if (rank == 0) write (*, '(a,i0)') '1..', number
   if (rank == 0 .and. failures > 0) stop 1
