@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <string.h>
 
+#include "base/status.h"
 #include "collectives/dropin/mpi_job.h"
 
 /* Blocks of different sizes travel as blocks of the largest size; more than this many times the
@@ -95,12 +96,23 @@ static enum reason check_communicator(const struct mpi_call *call, struct job *j
 
 /* ------------------------------------------------------------------ what the rules say */
 
+/* Names and places of calls are the rank's own, so the answer is compared.  It takes a message. */
+static enum reason compare(MPI_Comm comm, enum reason reason)
+{
+    int mine[2] = {reason == REASON_NONE, reason != REASON_NONE}, any[2] = {0, 0};
+    int error = PMPI_Allreduce(mine, any, 2, MPI_INT, MPI_MAX, comm);
+    return error == MPI_SUCCESS && any[0] != any[1] ? reason : REASON_DIFFERS;
+}
+
 static enum reason ask_rules(const struct dropin_settings *settings, const struct mpi_call *call,
                              const struct job *job)
 {
     char name[MPI_MAX_OBJECT_NAME] = "";
     int length;
     Dl_info where = {0};
+    bool local = settings->rules.ask_name || settings->rules.ask_site;
+    if (local && call->request)
+        return REASON_LOCAL; /* it must not wait for other ranks */
     if (settings->rules.ask_name)
         PMPI_Comm_get_name(job->comm, name, &length);
     if (settings->rules.ask_site)
@@ -118,7 +130,8 @@ static enum reason ask_rules(const struct dropin_settings *settings, const struc
                                           [RULES_NOT_ONLY] = REASON_NOT_ONLY,
                                           [RULES_EXCEPT] = REASON_EXCEPT,
                                           [RULES_DOUBLE] = REASON_DOUBLE};
-    return reasons[qccl_rules_ask(&settings->rules, &candidate)];
+    enum reason reason = reasons[qccl_rules_ask(&settings->rules, &candidate)];
+    return local ? compare(job->comm, reason) : reason;
 }
 
 static enum reason decide(const struct dropin_settings *settings, const struct mpi_call *call,
@@ -137,6 +150,15 @@ static enum reason decide(const struct dropin_settings *settings, const struct m
     return ask_rules(settings, call, job);
 }
 
+static qcclResult_t do_it(const struct mpi_call *call, const struct job *job, enum reason reason)
+{
+    if (reason == REASON_DIFFERS)
+        return qccl_fail(qcclMismatch,
+                         "name= or site= of QCCL_DROPIN match this call on some of %d ranks only",
+                         job->nranks);
+    return call->request ? qccl_dropin_start_later(call, job) : qccl_dropin_run(call, job);
+}
+
 bool qccl_dropin_take(const struct mpi_call *call, int *error)
 {
     static _Thread_local bool inside; /* what this library does for a call is not taken again */
@@ -147,11 +169,10 @@ bool qccl_dropin_take(const struct mpi_call *call, int *error)
     enum reason reason = decide(settings, call, &job);
     if (settings->notes)
         qccl_dropin_note(settings, call, reason);
-    if (reason != REASON_NONE)
+    if (reason != REASON_NONE && reason != REASON_DIFFERS)
         return false;
     inside = true;
-    qcclResult_t result =
-        call->request ? qccl_dropin_start_later(call, &job) : qccl_dropin_run(call, &job);
+    qcclResult_t result = do_it(call, &job, reason);
     inside = false;
     *error = result == qcclSuccess ? MPI_SUCCESS : qccl_dropin_raise(job.comm, result);
     return true;

@@ -94,11 +94,14 @@ static bool offer(struct mpi_call call, int *ierror)
 {
     int error, *request = call.request;
     MPI_Request made;
-    if (!qccl_dropin_settings() || call.sendbuf == &mpi_fortran_bottom_ ||
-        call.recvbuf == &mpi_fortran_bottom_)
+    if (!qccl_dropin_settings())
         return false;
     if (call.sendbuf == &mpi_fortran_in_place_)
         call.sendbuf = MPI_IN_PLACE;
+    if (call.sendbuf == &mpi_fortran_bottom_)
+        call.sendbuf = MPI_BOTTOM;
+    if (call.recvbuf == &mpi_fortran_bottom_)
+        call.recvbuf = MPI_BOTTOM;
     call.comm = (word)PMPI_Comm_f2c((int)call.comm);
     call.recvtype = (word)PMPI_Type_f2c((int)call.recvtype);
     call.request = request ? &made : NULL;

@@ -28,6 +28,8 @@ enum reason {
     REASON_DOUBLE,
     REASON_NOT_ONLY,
     REASON_EXCEPT,
+    REASON_LOCAL,
+    REASON_DIFFERS, /* an error */
     REASONS
 };
 

@@ -57,6 +57,8 @@ static const char *const reason_texts[REASONS] = {
     [REASON_DOUBLE] = "passed: doubles, which no only= of QCCL_DROPIN names",
     [REASON_NOT_ONLY] = "passed: no only= of QCCL_DROPIN matches",
     [REASON_EXCEPT] = "passed: an except= of QCCL_DROPIN matches",
+    [REASON_LOCAL] = "passed: non-blocking, and ranks cannot compare what name= and site= match",
+    [REASON_DIFFERS] = "an error: name= or site= of QCCL_DROPIN match on some ranks only",
 };
 
 /* ------------------------------------------------------------------ describing */

@@ -74,10 +74,10 @@ static qcclResult_t read_settings(void)
 
 static uint64_t hash_settings(void)
 {
-    char text[2 * QCCL_POLICY_MAX];
-    snprintf(text, sizeof text, "%s\n%s", settings.policy_text ? settings.policy_text : "",
-             settings.rules_text ? settings.rules_text : "");
-    return XXH3_64bits(text, strlen(text));
+    const char *policy = settings.policy_text ? settings.policy_text : "";
+    const char *rules = settings.rules_text ? settings.rules_text : "";
+    uint64_t hash = XXH3_64bits(policy, strlen(policy));
+    return XXH3_64bits_withSeed(rules, strlen(rules), hash);
 }
 
 /* Whether all ranks of the world have the same settings.  Finds out whether all may use threads. */
@@ -155,6 +155,7 @@ static void start_late(void)
         if (use)
             PMPI_Initialized(&initialized);
         qcclResult_t result = initialized ? prepare() : qcclSuccess;
+        settings.threads = false; /* nobody asked the other ranks */
         if (result != qcclSuccess)
             qccl_dropin_say("nothing is compressed: %s", qcclGetLastError());
         bool watch =

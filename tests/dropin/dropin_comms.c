@@ -251,15 +251,32 @@ static void test_doubles(void)
     user_ok(!compressed(MPI_COMM_WORLD), "floats, which it does not name, are MPI's");
 }
 
+static bool compressed_later(MPI_Comm comm)
+{
+    static float in[COUNT], out[COUNT], exact[COUNT];
+    MPI_Request request;
+    user_fill(in, COUNT);
+    MPI_Iallreduce(in, out, COUNT, MPI_FLOAT, MPI_SUM, comm, &request);
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+    PMPI_Allreduce(in, exact, COUNT, MPI_FLOAT, MPI_SUM, comm);
+    return memcmp(out, exact, sizeof out) != 0;
+}
+
 static void test_named(void)
 {
+    static float values[COUNT];
     MPI_Comm fast, slow;
     MPI_Comm_dup(MPI_COMM_WORLD, &fast);
     MPI_Comm_dup(MPI_COMM_WORLD, &slow);
     MPI_Comm_set_name(fast, "fast 1");
     MPI_Comm_set_name(slow, "slow 1");
     user_ok(compressed(fast), "a communicator whose name a rule takes is compressed");
+    user_ok(!compressed_later(fast), "a non-blocking call cannot compare names, and is MPI's");
     user_ok(!compressed(slow), "another one is MPI's");
+    MPI_Comm_set_name(slow, user_rank ? "slow 2" : "fast 2");
+    MPI_Comm_set_errhandler(slow, MPI_ERRORS_RETURN);
+    user_ok(MPI_Allreduce(MPI_IN_PLACE, values, COUNT, MPI_FLOAT, MPI_SUM, slow) != MPI_SUCCESS,
+            "a name that a rule takes on some ranks only is an error on all");
     MPI_Comm_free(&fast);
     MPI_Comm_free(&slow);
 }
