@@ -10,8 +10,6 @@ extern int mpi_fortran_in_place_, mpi_fortran_bottom_;
 #pragma weak mpi_fortran_in_place_
 #pragma weak mpi_fortran_bottom_
 
-typedef void init_fn(int *ierror);
-typedef void init_thread_fn(const int *required, int *provided, int *ierror);
 typedef void allreduce_fn(void *, void *, const int *, const int *, const int *, const int *,
                           int *ierror);
 typedef void allgather_fn(void *, const int *, const int *, void *, const int *, const int *,
@@ -25,8 +23,6 @@ typedef void iallgather_fn(void *, const int *, const int *, void *, const int *
 typedef void iallgatherv_fn(void *, const int *, const int *, void *, const int *, const int *,
                             const int *, const int *, int *request, int *ierror);
 
-QCCL_API init_fn mpi_init_, mpi_finalize_;
-QCCL_API init_thread_fn mpi_init_thread_;
 QCCL_API allreduce_fn mpi_allreduce_, mpi_reduce_scatter_, mpi_reduce_scatter_block_;
 QCCL_API allgather_fn mpi_allgather_;
 QCCL_API allgatherv_fn mpi_allgatherv_;
@@ -35,9 +31,6 @@ QCCL_API iallgather_fn mpi_iallgather_;
 QCCL_API iallgatherv_fn mpi_iallgatherv_;
 
 #define SAME_AS(name) __attribute__((alias(name)))
-QCCL_API init_fn mpi_init_f08_ SAME_AS("mpi_init_");
-QCCL_API init_fn mpi_finalize_f08_ SAME_AS("mpi_finalize_");
-QCCL_API init_thread_fn mpi_init_thread_f08_ SAME_AS("mpi_init_thread_");
 QCCL_API allreduce_fn mpi_allreduce_f08_ SAME_AS("mpi_allreduce_");
 QCCL_API allreduce_fn mpi_reduce_scatter_f08_ SAME_AS("mpi_reduce_scatter_");
 QCCL_API allreduce_fn mpi_reduce_scatter_block_f08_ SAME_AS("mpi_reduce_scatter_block_");
@@ -49,44 +42,13 @@ QCCL_API iallreduce_fn mpi_ireduce_scatter_block_f08_ SAME_AS("mpi_ireduce_scatt
 QCCL_API iallgather_fn mpi_iallgather_f08_ SAME_AS("mpi_iallgather_");
 QCCL_API iallgatherv_fn mpi_iallgatherv_f08_ SAME_AS("mpi_iallgatherv_");
 
-/* ------------------------------------------------------------------ begin and end */
+/* ------------------------------------------------------------------ offering */
 
 static void set(int *ierror, int error)
 {
     if (ierror)
         *ierror = error;
 }
-
-void mpi_init_(int *ierror)
-{
-    static struct next next = {.name = "mpi_init_"};
-    int error = MPI_ERR_OTHER;
-    init_fn *go_on = (init_fn *)qccl_dropin_next(&next);
-    if (go_on)
-        go_on(&error);
-    set(ierror, error ? error : qccl_dropin_start());
-}
-
-void mpi_init_thread_(const int *required, int *provided, int *ierror)
-{
-    static struct next next = {.name = "mpi_init_thread_"};
-    int error = MPI_ERR_OTHER;
-    init_thread_fn *go_on = (init_thread_fn *)qccl_dropin_next(&next);
-    if (go_on)
-        go_on(required, provided, &error);
-    set(ierror, error ? error : qccl_dropin_start());
-}
-
-void mpi_finalize_(int *ierror)
-{
-    static struct next next = {.name = "mpi_finalize_"};
-    init_fn *go_on = (init_fn *)qccl_dropin_next(&next);
-    qccl_dropin_end();
-    if (go_on)
-        go_on(ierror);
-}
-
-/* ------------------------------------------------------------------ offering */
 
 /* Offers a call whose handles are Fortran's; whether it was done.  Blocking forms and non-blocking
  * ones stand in the same order, reductions first. */

@@ -44,6 +44,20 @@ static void widen(void *to, const float *from, size_t count, qcclDataType_t type
         doubles[i] = from[i];
 }
 
+/* Elements at MPI_BOTTOM, which MPICH does not pack: the same, seen from another address. */
+static qcclResult_t see_from(const struct place *place, char *here, struct place *seen)
+{
+    MPI_Aint back;
+    *seen = (struct place){.at = here, .elements = 1, .element = place->element};
+    seen->element.values = values_of(place);
+    PMPI_Get_address(here, &back);
+    back = -back;
+    RETURN_IF_FAILED(qccl_mpi_check(
+        PMPI_Type_create_hindexed(1, &place->elements, &back, place->type, &seen->type),
+        "MPI_Type_create_hindexed"));
+    return qccl_mpi_check(PMPI_Type_commit(&seen->type), "MPI_Type_commit");
+}
+
 /* Copies elements with gaps from or to dense ones, as many at a time as an int can say bytes.  MPI
  * packs values as they are between processes of one kind. */
 static qcclResult_t repack(const struct place *place, char *dense, bool out)
@@ -65,6 +79,17 @@ static qcclResult_t repack(const struct place *place, char *dense, bool out)
     return qcclSuccess;
 }
 
+static qcclResult_t repack_anywhere(const struct place *place, char *dense, bool out)
+{
+    struct place seen;
+    if (place->at != MPI_BOTTOM)
+        return repack(place, dense, out);
+    RETURN_IF_FAILED(see_from(place, dense, &seen));
+    qcclResult_t result = repack(&seen, dense, out);
+    PMPI_Type_free(&seen.type);
+    return result;
+}
+
 /* One side is the program's, the other floats. */
 static qcclResult_t load(float *to, const struct place *from)
 {
@@ -77,7 +102,7 @@ static qcclResult_t load(float *to, const struct place *from)
     char *dense = qccl_alloc(count, qcclTypeBytes(e->type));
     if (!dense)
         return qccl_fail(qcclOutOfMemory, "no memory for %zu values", count);
-    qcclResult_t result = repack(from, dense, false);
+    qcclResult_t result = repack_anywhere(from, dense, false);
     if (result == qcclSuccess)
         narrow(to, dense, count, e->type);
     qccl_free(dense);
@@ -96,7 +121,7 @@ static qcclResult_t store(const struct place *to, const float *from)
     if (!dense)
         return qccl_fail(qcclOutOfMemory, "no memory for %zu values", count);
     widen(dense, from, count, e->type);
-    qcclResult_t result = repack(to, dense, true);
+    qcclResult_t result = repack_anywhere(to, dense, true);
     qccl_free(dense);
     return result;
 }

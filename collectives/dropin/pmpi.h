@@ -64,6 +64,7 @@
 #pragma weak PMPI_Error_class
 #pragma weak PMPI_Error_string
 #pragma weak PMPI_Finalized
+#pragma weak PMPI_Get_address
 #pragma weak PMPI_Get_count
 #pragma weak PMPI_Get_library_version
 #pragma weak PMPI_Grequest_complete
@@ -84,6 +85,8 @@
 #pragma weak PMPI_Status_set_cancelled
 #pragma weak PMPI_Status_set_elements
 #pragma weak PMPI_Test
+#pragma weak PMPI_Type_commit
+#pragma weak PMPI_Type_create_hindexed
 #pragma weak PMPI_Type_dup
 #pragma weak PMPI_Type_f2c
 #pragma weak PMPI_Type_free

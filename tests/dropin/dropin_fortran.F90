@@ -26,9 +26,11 @@ program dropin_fortran
 #if INTERFACE == 3
   type(MPI_Request) :: request
   type(MPI_Status) :: status
+  type(MPI_Datatype) :: absolute
 #else
-  integer :: request, status(MPI_STATUS_SIZE)
+  integer :: request, status(MPI_STATUS_SIZE), absolute
 #endif
+  integer(kind=MPI_ADDRESS_KIND) :: address(1)
 
   call MPI_Init_thread(MPI_THREAD_MULTIPLE, provided, ierror)
   call MPI_Comm_rank(MPI_COMM_WORLD, rank, ierror)
@@ -74,6 +76,14 @@ program dropin_fortran
   call expect(out, everything, 'an allgather in place', .false., .false.)
   call MPI_Allgatherv(in, count, MPI_REAL, out, counts, displs, MPI_REAL, MPI_COMM_WORLD, ierror)
   call expect(out, everything, 'an allgatherv', .false., .false.)
+
+  call MPI_Get_address(in, address(1), ierror)
+  call MPI_Type_create_hindexed(1, [count], address, MPI_REAL, absolute, ierror)
+  call MPI_Type_commit(absolute, ierror)
+  if (rank == 0) call MPI_Allgather(MPI_BOTTOM, 1, absolute, out, count, MPI_REAL, MPI_COMM_WORLD, ierror)
+  if (rank /= 0) call MPI_Allgather(in, count, MPI_REAL, out, count, MPI_REAL, MPI_COMM_WORLD, ierror)
+  call expect(out, everything, 'an allgather of which one rank gives MPI_BOTTOM', .false., .false.)
+  call MPI_Type_free(absolute, ierror)
 
   doubles = in(:count)
   call MPI_Allreduce(doubles, dsum, count, MPI_DOUBLE_PRECISION, MPI_SUM, MPI_COMM_WORLD, ierror)

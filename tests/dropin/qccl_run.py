@@ -47,10 +47,10 @@ def program(name, mpi):
 
 
 def without_mpi():
-    bare = run("ls", "-l", "/")
+    bare = run("ls", "-l", TESTS)
     for mpi in MPIS:
         for bind in ("", "1"):
-            seen = run("ls", "-l", "/", LD_PRELOAD=library(mpi), LD_BIND_NOW=bind, QCCL_POLICY="int4")
+            seen = run("ls", "-l", TESTS, LD_PRELOAD=library(mpi), LD_BIND_NOW=bind, QCCL_POLICY="int4")
             check((seen.stdout, seen.stderr) == (bare.stdout, ""),
                   f"ls with the library for {mpi} prints what it prints{', bound at once' if bind else ''}", seen)
         seen = run("bash", "-c", "echo $((1 + 1))", LD_PRELOAD=library(mpi))
@@ -103,6 +103,19 @@ def with_mpi(mpi):
           f"{mpi}: ranks with different settings are told so", seen)
 
 
+def fortran(mpi):
+    for interface in ("mpif_h", "use_mpi", "use_mpi_f08"):
+        calls = program(f"dropin_fortran_{interface}", mpi)
+        if not os.path.exists(calls):
+            continue
+        seen = ranks(mpi, RUN, "--explain", "--policy", POLICY, calls, "on")
+        check(seen.returncode == 0 and seen.stderr.count("the collectives of rank 0") == 1,
+              f"{mpi}: Fortran's end of {interface} prints one table", seen)
+        seen = run(*LAUNCH[mpi], "-n", "1", RUN, "--policy", "int4", calls, "on", ":", "-n", "1", RUN, calls, "on")
+        check(seen.returncode != 0 and "differ between ranks" in seen.stderr,
+              f"{mpi}: and its beginning compares settings", seen)
+
+
 def sites(mpi):
     calls = program("dropin_calls", mpi)
     for site, taken in ((os.path.basename(calls), True), ("no*where", False)):
@@ -144,6 +157,7 @@ without_mpi()
 options()
 for each in MPIS:
     with_mpi(each)
+    fortran(each)
     sites(each)
     tools(each)
     opened_later(each)
