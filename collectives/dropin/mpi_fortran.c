@@ -11,6 +11,7 @@ extern int mpi_fortran_in_place_, mpi_fortran_bottom_;
 #pragma weak mpi_fortran_bottom_
 
 typedef void init_fn(int *ierror);
+typedef void free_fn(int *comm, int *ierror);
 typedef void init_thread_fn(const int *required, int *provided, int *ierror);
 typedef void allreduce_fn(void *, void *, const int *, const int *, const int *, const int *,
                           int *ierror);
@@ -27,6 +28,7 @@ typedef void iallgatherv_fn(void *, const int *, const int *, void *, const int 
 
 QCCL_API init_fn mpi_init_, mpi_finalize_;
 QCCL_API init_thread_fn mpi_init_thread_;
+QCCL_API free_fn mpi_comm_free_, mpi_comm_disconnect_;
 QCCL_API allreduce_fn mpi_allreduce_, mpi_reduce_scatter_, mpi_reduce_scatter_block_;
 QCCL_API allgather_fn mpi_allgather_;
 QCCL_API allgatherv_fn mpi_allgatherv_;
@@ -38,6 +40,8 @@ QCCL_API iallgatherv_fn mpi_iallgatherv_;
 QCCL_API init_fn mpi_init_f08_ SAME_AS("mpi_init_");
 QCCL_API init_fn mpi_finalize_f08_ SAME_AS("mpi_finalize_");
 QCCL_API init_thread_fn mpi_init_thread_f08_ SAME_AS("mpi_init_thread_");
+QCCL_API free_fn mpi_comm_free_f08_ SAME_AS("mpi_comm_free_");
+QCCL_API free_fn mpi_comm_disconnect_f08_ SAME_AS("mpi_comm_disconnect_");
 QCCL_API allreduce_fn mpi_allreduce_f08_ SAME_AS("mpi_allreduce_");
 QCCL_API allreduce_fn mpi_reduce_scatter_f08_ SAME_AS("mpi_reduce_scatter_");
 QCCL_API allreduce_fn mpi_reduce_scatter_block_f08_ SAME_AS("mpi_reduce_scatter_block_");
@@ -75,6 +79,26 @@ void mpi_init_thread_(const int *required, int *provided, int *ierror)
     if (go_on)
         go_on(required, provided, &error);
     set(ierror, error ? error : qccl_dropin_start());
+}
+
+void mpi_comm_free_(int *comm, int *ierror)
+{
+    static struct next next = {.name = "mpi_comm_free_"};
+    free_fn *go_on = (free_fn *)qccl_dropin_next(&next);
+    if (qccl_dropin_settings())
+        qccl_dropin_settle(PMPI_Comm_f2c(*comm));
+    if (go_on)
+        go_on(comm, ierror);
+}
+
+void mpi_comm_disconnect_(int *comm, int *ierror)
+{
+    static struct next next = {.name = "mpi_comm_disconnect_"};
+    free_fn *go_on = (free_fn *)qccl_dropin_next(&next);
+    if (qccl_dropin_settings())
+        qccl_dropin_settle(PMPI_Comm_f2c(*comm));
+    if (go_on)
+        go_on(comm, ierror);
 }
 
 void mpi_finalize_(int *ierror)
