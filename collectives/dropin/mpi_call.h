@@ -56,6 +56,8 @@ static inline enum form qccl_dropin_blocking(enum form form)
 bool qccl_dropin_take(const struct mpi_call *call, int *error);
 /* Around MPI_Init: the settings are read and compared between ranks.  Returns an MPI error code. */
 int qccl_dropin_start(void);
+/* Before MPI_Comm_free and MPI_Comm_disconnect; comm: where the handle is. */
+void qccl_dropin_leave(const void *comm);
 /* Before MPI_Finalize. */
 void qccl_dropin_end(void);
 

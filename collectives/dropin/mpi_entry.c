@@ -15,6 +15,7 @@ typedef int iallgatherv_fn(const void *, int, word, void *, const int *, const i
                            void *);
 typedef int init_fn(int *, char ***);
 typedef int init_thread_fn(int *, char ***, int, int *);
+typedef int free_fn(void *);
 typedef int finalize_fn(void);
 
 QCCL_API allreduce_fn MPI_Allreduce, MPI_Reduce_scatter_block;
@@ -27,6 +28,7 @@ QCCL_API iallgather_fn MPI_Iallgather;
 QCCL_API iallgatherv_fn MPI_Iallgatherv;
 QCCL_API init_fn MPI_Init;
 QCCL_API init_thread_fn MPI_Init_thread;
+QCCL_API free_fn MPI_Comm_free, MPI_Comm_disconnect;
 QCCL_API finalize_fn MPI_Finalize;
 
 /* What is returned where there is no MPI to go on to; any number but 0 is an error. */
@@ -48,6 +50,22 @@ int MPI_Init_thread(int *argc, char ***argv, int required, int *provided)
     init_thread_fn *go_on = (init_thread_fn *)qccl_dropin_next(&next);
     int error = go_on ? go_on(argc, argv, required, provided) : NO_MPI;
     return error ? error : qccl_dropin_start();
+}
+
+int MPI_Comm_free(void *comm)
+{
+    static struct next next = {.name = "MPI_Comm_free"};
+    free_fn *go_on = (free_fn *)qccl_dropin_next(&next);
+    qccl_dropin_leave(comm);
+    return go_on ? go_on(comm) : NO_MPI;
+}
+
+int MPI_Comm_disconnect(void *comm)
+{
+    static struct next next = {.name = "MPI_Comm_disconnect"};
+    free_fn *go_on = (free_fn *)qccl_dropin_next(&next);
+    qccl_dropin_leave(comm);
+    return go_on ? go_on(comm) : NO_MPI;
 }
 
 int MPI_Finalize(void)

@@ -88,19 +88,18 @@ struct attached {
     qcclComm_t qccl;          /* NULL: not connected yet */
     qcclStream_t order, work; /* of non-blocking calls: one after another; and their exchanges */
     bool failed;              /* to connect; it is not tried again */
-    bool duplicated;          /* for connecting on the stream: */
-    MPI_Comm duplicate;
-    MPI_Request request;
     struct attached *next;
 };
 /* mpi_attach.c.  Makes the attribute that ties both, and takes it away from all that have it. */
 qcclResult_t qccl_dropin_attach_begin(void);
 void qccl_dropin_detach_all(void);
+/* Waits for the non-blocking calls of a communicator that is about to be freed. */
+void qccl_dropin_settle(MPI_Comm comm);
 /* Finds or makes one, without other ranks. */
 qcclResult_t qccl_dropin_attach(MPI_Comm comm, struct attached **attached);
-/* Makes its communicator, with the other ranks. */
-qcclResult_t qccl_dropin_connect(struct attached *attached);
-/* Makes it ready for a non-blocking call: connecting is then done on the stream.  Never blocks. */
+/* Makes its communicator, with the other ranks; on_stream: beside what the program does. */
+qcclResult_t qccl_dropin_connect(struct attached *attached, bool on_stream);
+/* Makes its streams, without other ranks. */
 qcclResult_t qccl_dropin_open_streams(struct attached *attached);
 /* What communicators that are gone have sent, and what it would have been. */
 void qccl_dropin_traffic(uint64_t *raw_bytes, uint64_t *wire_bytes);

@@ -294,7 +294,7 @@ qcclResult_t qccl_dropin_do(const struct mpi_call *call, const struct job *job,
                             struct attached *attached, qcclStream_t stream)
 {
     struct run run = {.call = *call, .job = *job};
-    RETURN_IF_FAILED(qccl_dropin_connect(attached));
+    RETURN_IF_FAILED(qccl_dropin_connect(attached, stream != NULL));
     run.qccl = attached->qccl;
     qcclResult_t result = run_parts(&run, stream);
     qccl_free(run.staged);

@@ -176,6 +176,12 @@ const struct dropin_settings *qccl_dropin_settings(void)
     return now == WATCH ? &settings : NULL;
 }
 
+void qccl_dropin_leave(const void *comm)
+{
+    if (qccl_dropin_settings())
+        qccl_dropin_settle(*(const MPI_Comm *)comm);
+}
+
 void qccl_dropin_end(void)
 {
     if (atomic_exchange(&phase, IGNORE) != WATCH)

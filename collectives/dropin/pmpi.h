@@ -47,6 +47,7 @@
 #pragma weak PMPI_Bcast
 #pragma weak PMPI_Cancel
 #pragma weak PMPI_Comm_call_errhandler
+#pragma weak PMPI_Comm_create_group
 #pragma weak PMPI_Comm_create_keyval
 #pragma weak PMPI_Comm_delete_attr
 #pragma weak PMPI_Comm_dup_with_info
@@ -54,7 +55,7 @@
 #pragma weak PMPI_Comm_free
 #pragma weak PMPI_Comm_get_attr
 #pragma weak PMPI_Comm_get_name
-#pragma weak PMPI_Comm_idup
+#pragma weak PMPI_Comm_group
 #pragma weak PMPI_Comm_rank
 #pragma weak PMPI_Comm_set_attr
 #pragma weak PMPI_Comm_set_errhandler
@@ -69,6 +70,7 @@
 #pragma weak PMPI_Get_library_version
 #pragma weak PMPI_Grequest_complete
 #pragma weak PMPI_Grequest_start
+#pragma weak PMPI_Group_free
 #pragma weak PMPI_Init
 #pragma weak PMPI_Initialized
 #pragma weak PMPI_Iprobe
@@ -96,7 +98,6 @@
 #pragma weak PMPI_Type_get_name
 #pragma weak PMPI_Type_size
 #pragma weak PMPI_Unpack
-#pragma weak PMPI_Wait
 #pragma weak PMPI_Wtime
 
 /* What stands behind the handles and constants of Open MPI. */

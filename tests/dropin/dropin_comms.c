@@ -186,6 +186,29 @@ static void test_nonblocking(bool on)
     user_ok(done, "their requests are done");
 }
 
+/* Communicators that are freed while calls go on, beside a non-blocking call of MPI's own. */
+static void test_freed_early(void)
+{
+    static float values[COUNT], exact[COUNT], root[COUNT];
+    bool right = true;
+    for (int i = 0; i < ROUNDS; i++) {
+        MPI_Comm dup;
+        MPI_Request requests[2];
+        MPI_Status statuses[2];
+        user_fill(values, COUNT);
+        memcpy(root, values, sizeof root);
+        PMPI_Allreduce(values, exact, COUNT, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+        MPI_Comm_dup(MPI_COMM_WORLD, &dup);
+        MPI_Iallreduce(MPI_IN_PLACE, values, COUNT, MPI_FLOAT, MPI_SUM, dup, &requests[0]);
+        MPI_Ibcast(root, COUNT, MPI_FLOAT, 0, dup, &requests[1]);
+        MPI_Comm_free(&dup);
+        MPI_Waitall(2, requests, statuses);
+        struct user_error error = user_compare(values, exact, COUNT, true, true);
+        right = right && error.within && !error.same && root[5] == user_value(0, 5);
+    }
+    user_ok(right, "communicators may be freed while non-blocking calls go on");
+}
+
 /* ------------------------------------------------------------------ errors */
 
 static int handled;
@@ -295,8 +318,10 @@ int main(int argc, char **argv)
         test_coming_and_going(on);
         test_threads(on);
         test_nonblocking(on);
-        if (on)
+        if (on) { /* Open MPI 4.1 itself crashes when a communicator is freed early */
+            test_freed_early();
             test_errors();
+        }
     }
     MPI_Finalize();
     return user_end();
