@@ -51,7 +51,6 @@
 #pragma weak PMPI_Comm_create_keyval
 #pragma weak PMPI_Comm_delete_attr
 #pragma weak PMPI_Comm_dup_with_info
-#pragma weak PMPI_Comm_f2c
 #pragma weak PMPI_Comm_free
 #pragma weak PMPI_Comm_get_attr
 #pragma weak PMPI_Comm_get_name
@@ -76,13 +75,11 @@
 #pragma weak PMPI_Iprobe
 #pragma weak PMPI_Irecv
 #pragma weak PMPI_Isend
-#pragma weak PMPI_Op_f2c
 #pragma weak PMPI_Pack
 #pragma weak PMPI_Query_thread
 #pragma weak PMPI_Recv
 #pragma weak PMPI_Reduce
 #pragma weak PMPI_Reduce_scatter_block
-#pragma weak PMPI_Request_c2f
 #pragma weak PMPI_Request_free
 #pragma weak PMPI_Status_set_cancelled
 #pragma weak PMPI_Status_set_elements
@@ -90,7 +87,6 @@
 #pragma weak PMPI_Type_commit
 #pragma weak PMPI_Type_create_hindexed
 #pragma weak PMPI_Type_dup
-#pragma weak PMPI_Type_f2c
 #pragma weak PMPI_Type_free
 #pragma weak PMPI_Type_get_contents
 #pragma weak PMPI_Type_get_envelope
@@ -100,7 +96,12 @@
 #pragma weak PMPI_Unpack
 #pragma weak PMPI_Wtime
 
-/* What stands behind the handles and constants of Open MPI. */
+#ifdef OPEN_MPI
+/* Functions that are macros in MPICH, and what stands behind handles and constants. */
+#pragma weak PMPI_Comm_f2c
+#pragma weak PMPI_Op_f2c
+#pragma weak PMPI_Request_c2f
+#pragma weak PMPI_Type_f2c
 #pragma weak OMPI_C_MPI_COMM_NULL_COPY_FN
 #pragma weak ompi_mpi_byte
 #pragma weak ompi_mpi_comm_null
@@ -135,5 +136,6 @@
 #pragma weak ompi_mpi_uint64_t
 #pragma weak ompi_mpi_uint8_t
 #pragma weak ompi_request_null
+#endif
 
 #endif
