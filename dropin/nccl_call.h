@@ -43,8 +43,8 @@ const char *qccl_nccl_absent(void);
 struct nccl_settings {
     bool compresses; /* QCCL_POLICY is set */
     bool watches;    /* there is something to do at all */
-    bool explains;   /* QCCL_EXPLAIN=1: rank 0 of the largest communicator prints tables */
-    bool stats;      /* QCCL_STATS=1: every process does */
+    bool explains;   /* QCCL_EXPLAIN=1: tables of the ranks 0 */
+    bool stats;      /* QCCL_STATS=1: tables of all ranks */
     struct policy policy;
     struct rules rules;
     const char *policy_text, *rules_text; /* of the environment; "": unset */

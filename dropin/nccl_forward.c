@@ -1,11 +1,12 @@
 /* Where the drop-in in NCCL's place finds the real NCCL: QCCL_NCCL_LIBRARY, or the first
- * libnccl.so.2 on the loader's way that is not this library, or what the loader knows as
- * libnccl.so.
+ * libnccl.so.2 that is not this library where the loader would look for the program or for one of
+ * its libraries, or what the loader knows as libnccl.so.
  *
  * Opened so that neither sees the other's functions: RTLD_LOCAL keeps the real ones from the
  * program, RTLD_DEEPBIND makes the real library call its own. */
 #include <dlfcn.h>
 #include <limits.h>
+#include <link.h>
 #include <pthread.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -53,24 +54,40 @@ static void *open_in(const Dl_serinfo *folders)
     return handle;
 }
 
-/* The folders in which the loader looks for what the program names; the name itself would find
- * this library. */
+/* In the folders where the loader looks for what a loaded object needs; the name alone would find
+ * this library again. */
+static void *open_for(void *object)
+{
+    void *handle = NULL;
+    Dl_serinfo size;
+    if (dlinfo(object, RTLD_DI_SERINFOSIZE, &size) != 0)
+        return NULL;
+    Dl_serinfo *folders = qccl_alloc(1, size.dls_size);
+    if (folders) {
+        folders->dls_size = size.dls_size;
+        folders->dls_cnt = size.dls_cnt;
+        if (dlinfo(object, RTLD_DI_SERINFO, folders) == 0)
+            handle = open_in(folders);
+    }
+    qccl_free(folders);
+    return handle;
+}
+
+/* The program first, then its libraries in the order in which they were loaded. */
 static void *open_on_the_way(void)
 {
     void *program = dlopen(NULL, RTLD_LAZY), *handle = NULL;
-    Dl_serinfo size;
-    if (program && dlinfo(program, RTLD_DI_SERINFOSIZE, &size) == 0) {
-        Dl_serinfo *folders = qccl_alloc(1, size.dls_size);
-        if (folders) {
-            folders->dls_size = size.dls_size;
-            folders->dls_cnt = size.dls_cnt;
-            if (dlinfo(program, RTLD_DI_SERINFO, folders) == 0)
-                handle = open_in(folders);
-        }
-        qccl_free(folders);
+    struct link_map *map = NULL;
+    if (!program || dlinfo(program, RTLD_DI_LINKMAP, &map) != 0)
+        return NULL;
+    for (; map && !handle; map = map->l_next) {
+        void *object = *map->l_name ? dlopen(map->l_name, RTLD_LAZY | RTLD_NOLOAD) : program;
+        if (object)
+            handle = open_for(object);
+        if (object && object != program)
+            dlclose(object);
     }
-    if (program)
-        dlclose(program);
+    dlclose(program);
     return handle;
 }
 

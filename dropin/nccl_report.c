@@ -1,6 +1,6 @@
 /* What a program calls of NCCL, and what becomes of it: a line of the log for each new kind of
- * call, and at the end a table for each communicator, with QCCL_EXPLAIN=1 from the process that has
- * rank 0 of its largest communicator, with QCCL_STATS=1 from every process. */
+ * call, and at the end a table for each communicator, with QCCL_EXPLAIN=1 of those whose rank 0 is in the
+ * process that has rank 0 of its largest one, with QCCL_STATS=1 of all in every process. */
 #include <pthread.h>
 #include <stdio.h>
 
@@ -146,6 +146,6 @@ void qccl_nccl_report(const struct nccl_settings *settings, const struct nccl_co
     qccl_nccl_say("the collectives of NCCL; policy \"%s\", rules \"%s\"", settings->policy_text,
                   settings->rules_text);
     for (const struct nccl_comm *comm = first; comm; comm = comm->next)
-        if (comm->kinds)
+        if (comm->kinds && (settings->stats || comm->rank == 0))
             print_table(comm);
 }
