@@ -30,7 +30,8 @@ def declarations(text):
     """name: (result, [(parameter's type and name, its name)]) of each function of NCCL."""
     text = re.sub(r"__attribute__\s*\(\((?:[^()]|\([^()]*\))*\)\)|\b(?:extern|__inline__|__inline)\b", " ", text)
     found = {}
-    for result, name, inside in re.findall(r"(?:\A|(?<=[;}]))\s*([\w \t\n*]+?)\s*\b(p?nccl\w+)\s*\(([^(){}]*)\)\s*;", text):
+    declaration = r"(?:\A|(?<=[;}]))\s*([\w \t\n*]+?)\s*\b(p?nccl\w+)\s*\(([^(){}]*)\)\s*;"
+    for result, name, inside in re.findall(declaration, text):
         if "inline" in result.split():
             continue
         parameters = [" ".join(p.split()) for p in inside.split(",") if p.strip() not in ("", "void")]

@@ -1,6 +1,6 @@
 /* What a program calls of NCCL, and what becomes of it: a line of the log for each new kind of
- * call, and at the end a table for each communicator, with QCCL_EXPLAIN=1 of those whose rank 0 is in the
- * process that has rank 0 of its largest one, with QCCL_STATS=1 of all in every process. */
+ * call, and at the end a table for each communicator: with QCCL_STATS=1 of all in every process,
+ * with QCCL_EXPLAIN=1 of those whose rank 0 is in this process, if that of its largest one is. */
 #include <pthread.h>
 #include <stdio.h>
 

@@ -7,6 +7,7 @@
 #include <nccl.h>
 #include <pthread.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,12 +53,14 @@ static void devices(void)
 {
     ncclComm_t comms[4];
     ncclUniqueId ids[2];
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     float *in[4], *out[4];
+    config.commName = "pair";
     for (int c = 0; c < 2; c++)
         check(ncclGetUniqueId(&ids[c]), "ncclGetUniqueId");
     check(ncclGroupStart(), "ncclGroupStart");
     for (int i = 0; i < 4; i++)
-        check(ncclCommInitRank(&comms[i], 2, ids[i / 2], i % 2), "ncclCommInitRank");
+        check(ncclCommInitRankConfig(&comms[i], 2, ids[i / 2], i % 2, &config), "in group");
     check(ncclGroupEnd(), "ncclGroupEnd");
     check(ncclGroupStart(), "ncclGroupStart");
     check(ncclGroupStart(), "ncclGroupStart");
@@ -78,13 +81,19 @@ static void devices(void)
     }
 }
 
-/* A communicator of one rank, and a group that is only simulated. */
+/* A communicator of one rank, of a program too old for names, and a group that is only simulated;
+ * then another communicator, made by the strong name, which may have the address of the first. */
 static void alone(void)
 {
     ncclComm_t comm;
+    ncclUniqueId id;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
     float in[4] = {1, 2, 3, 4}, out[4] = {0};
-    check(ncclCommInitAll(&comm, 1, NULL), "ncclCommInitAll");
+    config.size = offsetof(ncclConfig_t, commName);
+    config.commName = "unseen";
+    check(ncclGetUniqueId(&id), "ncclGetUniqueId");
+    check(ncclCommInitRankConfig(&comm, 1, id, 0, &config), "ncclCommInitRankConfig");
     check(ncclAllGather(in, out, 4, ncclFloat, comm, NULL), "ncclAllGather");
     show("alone", out, 4);
     check(ncclGroupStart(), "ncclGroupStart");
@@ -93,6 +102,9 @@ static void alone(void)
     check(ncclAllReduce(out, out, 4, ncclFloat, ncclSum, comm, NULL), "after it");
     printf("simulated: %g seconds, then %g\n", (double)info.estimatedTime, (double)out[3]);
     check(ncclCommAbort(comm), "ncclCommAbort");
+    check(pncclCommInitAll(&comm, 1, NULL), "pncclCommInitAll");
+    check(ncclAllReduce(in, out, 4, ncclFloat, ncclSum, comm, NULL), "another");
+    check(ncclCommDestroy(comm), "ncclCommDestroy");
 }
 
 /* ------------------------------------------------------------------ a rank a thread */
@@ -101,7 +113,7 @@ struct rank {
     int rank;
     ncclUniqueId id, slow_id;
     float *sum, *average, *scaled, *part, *all, *tiny, *half, *rest, *late;
-    int answers[4];
+    int answers[5];
     bool polled;
 };
 
@@ -115,6 +127,7 @@ static void collectives(struct rank *r, ncclComm_t comm)
           "ncclRedOpCreatePreMulSum");
     check(ncclAllReduce(in, r->scaled, COUNT, ncclFloat, scaled, comm, NULL), "scaled");
     check(ncclRedOpDestroy(scaled, comm), "ncclRedOpDestroy");
+    r->answers[4] = ncclAllReduce(in, r->scaled, COUNT, ncclFloat, scaled, comm, NULL);
     check(ncclReduceScatter(in, r->part, COUNT, ncclFloat, ncclSum, comm, NULL), "part");
     memcpy(r->all + (size_t)r->rank * COUNT, in, COUNT * sizeof *in);
     check(ncclAllGather(r->all + (size_t)r->rank * COUNT, r->all, COUNT, ncclFloat, comm, NULL),
@@ -168,6 +181,8 @@ static void slow(struct rank *r)
     poll_it(r, comm);
     check(ncclCommFinalize(comm), "ncclCommFinalize");
     poll_it(r, comm);
+    check(ncclAllReduce(in, in, 1, ncclFloat, ncclSum, comm, NULL), "after the end");
+    poll_it(r, comm);
     r->answers[3] = ncclCommDestroy(comm);
     free(in);
 }
@@ -219,8 +234,8 @@ static void threads(void)
             show(shown[i].name, shown[i].values, COUNT * RANKS);
             free(shown[i].values);
         }
-        printf("rank %d: answers %d %d %d %d%s\n", r, one->answers[0], one->answers[1],
-               one->answers[2], one->answers[3], one->polled ? ", polled" : "");
+        printf("rank %d: answers %d %d %d %d %d%s\n", r, one->answers[0], one->answers[1],
+               one->answers[2], one->answers[3], one->answers[4], one->polled ? ", polled" : "");
     }
 }
 

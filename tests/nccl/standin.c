@@ -159,7 +159,8 @@ ncclResult_t pncclGroupSimulateEnd(ncclSimInfo_t *info)
 
 static ncclResult_t add(const struct part *part)
 {
-    if (!part->comm || part->comm->aborted)
+    int made = part->op - ncclNumOps;
+    if (!part->comm || part->comm->aborted || (made >= 0 && !part->comm->made[made]))
         return ncclInvalidArgument;
     struct part *copy = malloc(sizeof *copy), **end = &waiting;
     *copy = *part;
