@@ -38,7 +38,8 @@ qcclResult_t qcclBucketerCreate(qcclBucketer_t *bucketer, qcclComm_t comm, size_
     RETURN_IF_FAILED(qccl_comm_usable(comm, "qcclBucketerCreate"));
     const struct qcclBucketer wanted = {
         .comm = comm, .bytes = bytes, .type = datatype, .op = op, .stream = stream};
-    const struct call call = describe(&wanted, NULL, NULL, 0);
+    struct call call = describe(&wanted, NULL, NULL, 0);
+    call.name = "qcclBucketerCreate";
     RETURN_IF_FAILED(qccl_call_check(&call)); /* type and op */
     struct qcclBucketer *made = qccl_alloc(1, sizeof *made);
     if (!made)
