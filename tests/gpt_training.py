@@ -74,6 +74,16 @@ def test_overlap_does_not_change_a_run():
             assert on["overlap"] == "on" and off["overlap"] == "off", (on, off)
 
 
+def test_buckets_of_an_all_reduce_start_within_the_backward_pass():
+    with tools.Folder() as folder:
+        exact = [outcome(train(folder, "--policy", "none", "--overlap", way)) for way in ("off", "on")]
+        assert exact[0] == exact[1], exact
+        flags = ("--policy", "int4:feedback=on; min=0", "--overlap", "on", "--bucket", "16")
+        first, again, whole = (train(folder, *more) for more in (flags, flags, flags[:4]))
+        assert outcome(first) == outcome(again) != outcome(whole), (first, again, whole)
+        assert first["overlap"] == "on" and first["ratio"] > 4, first
+
+
 def test_training_does_not_depend_on_how_often_it_is_validated():
     with tools.Folder() as folder:
         for flags in RUNS:
@@ -143,8 +153,9 @@ def test_help_and_version_suffice():
 
 
 def test_flags_that_would_do_nothing_or_make_no_sense_are_refused():
-    for flags, word in ((("--weights", "plain"), "--sharded"), (("--overlap", "off"), "--sharded"),
-                        (("--bucket", "64"), "--sharded"), (("--optimizer", "sgd"), "--sharded"),
+    for flags, word in ((("--weights", "plain"), "--sharded"), (("--overlap", "later"), "later"),
+                        (("--bucket", "64"), "--overlap on"),
+                        (("--overlap", "on", "--dump-grads", "x"), "--dump-grads"), (("--optimizer", "sgd"), "--sharded"),
                         (("--sharded", "--slow", "bf16"), "--duo"), (("--sharded", "--weights", "5"), "5"),
                         (("--duo", "4", "--slow", "fp8"), "fp8"), (("--sharded", "--overlap", "maybe"), "maybe"),
                         (("--sharded=1",), "no value"), (("--sharded", "--optimizer", "lion"), "lion")):

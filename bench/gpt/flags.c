@@ -65,14 +65,15 @@ static const struct flag flags[] = {
     {.name = "overlap",
      .kind = KIND_TEXT,
      .field = FIELD(overlap),
-     .help = "with --sharded, on (the default): reductions run on a stream beside the backward\n"
-             "pass; off: after it"},
+     .help = "on: gradients are reduced in buckets on a stream beside the backward pass (the\n"
+             "default with --sharded); off: after it, without --sharded by one call"},
     {.name = "bucket",
      .kind = KIND_INT,
      .field = FIELD(bucket_kib),
      .least = 1,
      .most = 1 << 20,
-     .help = "with --sharded, KiB of gradients that are reduced together (default 512)"},
+     .help = "with --sharded or --overlap on, KiB of gradients that are reduced together (default "
+             "512)"},
     {.name = "steps",
      .kind = KIND_INT,
      .field = FIELD(steps),
@@ -359,23 +360,27 @@ static int settle(const char *flag, const char **text, const char *const *allowe
 static int check_needs(const struct gpt_options *o)
 {
     bool has_sgd = o->optimizer && strcmp(o->optimizer, "adamw") != 0;
-    if (!o->sharded && (o->weights || o->overlap || o->bucket_kib || has_sgd))
-        return bench_usage_error("--%s needs --sharded", o->weights      ? "weights"
-                                                         : o->overlap    ? "overlap"
-                                                         : o->bucket_kib ? "bucket"
-                                                                         : "optimizer");
+    bool overlaps = o->overlap && strcmp(o->overlap, "off") != 0;
+    if (!o->sharded && (o->weights || has_sgd))
+        return bench_usage_error("--%s needs --sharded", o->weights ? "weights" : "optimizer");
+    if (!o->sharded && !overlaps && o->bucket_kib)
+        return bench_usage_error("--bucket needs --sharded or --overlap on");
+    if (!o->sharded && overlaps && o->dump_dir)
+        return bench_usage_error("--dump-grads: with --overlap on gradients are averaged in place "
+                                 "before all of them are there");
     if (!o->duo && o->slow)
         return bench_usage_error("--slow %s needs --duo", o->slow);
     return 0;
 }
 
-/* What belongs to sharded training. */
-static int settle_sharded(struct gpt_options *options)
+/* What goes with how gradients are reduced. */
+static int settle_reduction(struct gpt_options *options)
 {
     static const char *const weights[] = {"delta", "plain", "fp32", NULL};
     static const char *const slow[] = {"fp32", "bf16", "residual int8", "residual int4", NULL};
     static const char *const optimizers[] = {"adamw", "sgd", NULL};
-    static const char *const overlap[] = {"on", "off", NULL};
+    static const char *const on_or_off[] = {"on", "off", NULL}, *const off_or_on[] = {"off", "on",
+                                                                                      NULL};
     options->sharded = options->sharded || options->duo;
     int status = check_needs(options);
     if (!status)
@@ -385,7 +390,7 @@ static int settle_sharded(struct gpt_options *options)
     if (!status)
         status = settle("optimizer", &options->optimizer, optimizers);
     if (!status)
-        status = settle("overlap", &options->overlap, overlap);
+        status = settle("overlap", &options->overlap, options->sharded ? on_or_off : off_or_on);
     if (!options->bucket_kib)
         options->bucket_kib = BUCKET_KIB;
     return status;
@@ -418,7 +423,7 @@ bool gpt_flags_parse(struct gpt_options *options, int argc, char **argv, int *st
     if (*status == 0)
         *status = check_together(options);
     if (*status == 0)
-        *status = settle_sharded(options);
+        *status = settle_reduction(options);
     return *status == 0;
 }
 

@@ -56,7 +56,7 @@ static int train_all(struct run *run)
 
 static int run_world(struct run *run)
 {
-    run->world.threads = run->options.sharded;
+    run->world.threads = run->options.sharded || strcmp(run->options.overlap, "on") == 0;
     int status = bench_world_open(&run->world, run->options.ranks, DEFAULT_RANKS);
     if (status)
         return status;

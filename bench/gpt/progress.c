@@ -90,7 +90,7 @@ static void summarise_sharding(struct json *json, const struct gpt_options *opti
     bench_json_string(json, "optimizer", options->optimizer);
     bench_json_integer(json, "sharded", options->sharded);
     bench_json_string(json, "weights", options->sharded ? options->weights : "no");
-    bench_json_string(json, "overlap", options->sharded ? options->overlap : "no");
+    bench_json_string(json, "overlap", options->overlap);
     bench_json_string(json, "duo", options->duo ? options->duo : "no");
     bench_json_string(json, "slow", options->duo ? options->slow : "no");
     bench_json_number(json, "gradient_bytes", last->gradient_bytes);

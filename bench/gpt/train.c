@@ -5,7 +5,8 @@
  *   3. every rank takes the same AdamW step
  *
  * Since the all-reduce leaves the same bits on every rank, so does step 3; a run checks that at
- * every progress line.  Sharded, 2 begins within 1, and 2 and 3 are the library's (sharded.c). */
+ * every progress line.  With --overlap on, 2 begins within 1, in buckets (buckets.c).  Sharded, 2
+ * and 3 are the library's (sharded.c). */
 #include "bench/gpt/train.h"
 
 #include <errno.h>
@@ -16,6 +17,7 @@
 #include <sys/stat.h>
 
 #include "bench/gpt/adamw.h"
+#include "bench/gpt/buckets.h"
 #include "bench/gpt/model.h"
 #include "bench/gpt/progress.h"
 #include "bench/gpt/sharded.h"
@@ -31,6 +33,7 @@ struct trainer {
     struct gpt_workspace *workspace;
     struct gpt_adamw adamw;
     struct gpt_sharded *sharded; /* NULL: every rank has everything */
+    struct gpt_buckets *buckets; /* NULL: gradients are averaged by one call */
     float *params, *grads;       /* the shard's memory when sharded */
     uint8_t *tokens, *targets;
     double *window_losses;
@@ -56,6 +59,8 @@ static void allocate(struct trainer *t)
         t->adamw.mean = calloc(params, sizeof *t->adamw.mean);
         t->adamw.square = calloc(params, sizeof *t->adamw.square);
     }
+    if (!t->sharded && t->grads && strcmp(t->options->overlap, "on") == 0)
+        t->buckets = gpt_buckets_new(t->options, t->layout, t->team, t->grads);
     bool has_moments = t->sharded || (t->adamw.mean && t->adamw.square);
     t->tokens = calloc(tokens, 1);
     t->targets = calloc(tokens, 1);
@@ -91,6 +96,7 @@ static void trainer_close(struct trainer *t)
 {
     gpt_show_close(&t->show);
     gpt_workspace_free(t->workspace);
+    gpt_buckets_free(t->buckets);
     if (!t->sharded) {
         free(t->params);
         free(t->grads);
@@ -178,8 +184,9 @@ static double learn(struct trainer *t, int step)
     double sum = 0;
     for (size_t i = 0; i < tokens; i++)
         sum += losses[i];
-    struct gpt_listener listener = gpt_sharded_listener(t->sharded);
-    gpt_backward(t->workspace, t->params, t->grads, t->sharded ? &listener : NULL);
+    struct gpt_listener listener =
+        t->sharded ? gpt_sharded_listener(t->sharded) : gpt_buckets_listener(t->buckets);
+    gpt_backward(t->workspace, t->params, t->grads, t->sharded || t->buckets ? &listener : NULL);
     qcclTraceEnd(t->team->rank);
     return sum / (double)tokens;
 }
@@ -201,7 +208,10 @@ static double train_step(struct trainer *t, int step)
         gpt_sharded_step(t->sharded, rate);
         t->comm_seconds += bench_now() - arrived;
     } else {
-        gpt_team_average(team, t->grads, t->layout->params);
+        if (t->buckets)
+            gpt_buckets_finish(t->buckets);
+        else
+            gpt_team_average(team, t->grads, t->layout->params);
         t->comm_seconds += bench_now() - arrived;
         gpt_adamw_step(&t->adamw, t->params, t->grads, rate);
     }
