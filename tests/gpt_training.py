@@ -155,7 +155,8 @@ def test_help_and_version_suffice():
 def test_flags_that_would_do_nothing_or_make_no_sense_are_refused():
     for flags, word in ((("--weights", "plain"), "--sharded"), (("--overlap", "later"), "later"),
                         (("--bucket", "64"), "--overlap on"),
-                        (("--overlap", "on", "--dump-grads", "x"), "--dump-grads"), (("--optimizer", "sgd"), "--sharded"),
+                        (("--overlap", "on", "--dump-grads", "x"), "--dump-grads"),
+                        (("--optimizer", "sgd"), "--sharded"),
                         (("--sharded", "--slow", "bf16"), "--duo"), (("--sharded", "--weights", "5"), "5"),
                         (("--duo", "4", "--slow", "fp8"), "fp8"), (("--sharded", "--overlap", "maybe"), "maybe"),
                         (("--sharded=1",), "no value"), (("--sharded", "--optimizer", "lion"), "lion")):
