@@ -7,6 +7,7 @@ Programs without MPI are left alone, the wrong library says so, settings that ar
 job with a sentence, other tools stay in the chain, programs that open MPI themselves can be reached.
 """
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -66,6 +67,24 @@ def without_mpi():
         seen = run(RUN, built)
         check(seen.stdout == "static\n" and "linked statically" in seen.stderr,
               "qccl-run of a static program says so and runs it", seen)
+
+
+def without_the_library_for_nccl():
+    """Names of libraries are what qccl-run looks at, so empty ones will do."""
+    with tempfile.TemporaryDirectory() as folder:
+        source, built = os.path.join(folder, "p.c"), os.path.join(folder, "p")
+        with open(source, "w", encoding="ascii") as f:
+            f.write('#include <stdio.h>\nint main(void) { return puts("both") < 0; }\n')
+        empty = [os.path.join(folder, name) for name in ("libmpi.so.40", "libnccl.so.2")]
+        for path in empty:
+            subprocess.run(["cc", "-shared", "-x", "c", os.devnull, "-o", path,
+                            "-Wl,-soname," + os.path.basename(path)], check=True)
+        subprocess.run(["cc", source, "-o", built, "-Wl,--no-as-needed", *empty, "-Wl,-rpath," + folder], check=True)
+        alone = shutil.copy(RUN, folder)
+        shutil.copy(library("openmpi"), folder)
+        seen = run(alone, "--policy", "int4", built)
+        check(seen.stdout == "both\n" and "libqccl-nccl.so is not installed" in seen.stderr and
+              seen.returncode == 0, "a program of MPI and NCCL runs where the library for NCCL was not built", seen)
 
 
 def options():
@@ -161,6 +180,8 @@ for each in MPIS:
     sites(each)
     tools(each)
     opened_later(each)
+if "openmpi" in MPIS:
+    without_the_library_for_nccl()
 if len(MPIS) == 2:
     wrong_library()
 print(f"1..{count}")
